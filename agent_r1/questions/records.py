@@ -1,0 +1,52 @@
+"""What a question is, whatever file or world it came from. Reading files is left to the loaders beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A piece of gold evidence: a passage, or one sentence of it (0-based, may point past the end as in HotpotQA)."""
+
+    passage_id: str
+    sentence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text that the search tool can return. `sentences` is how the source split it, empty where it did not."""
+
+    id: str
+    title: str
+    text: str
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to answer with tools.
+
+    `answers` holds every accepted gold answer and may be empty (a test file without gold). `evidence` is in hop order
+    where the source has one. `hops` is None where the source does not say. `metadata` must be JSON. `kind` and `facts`
+    are read from it: `metadata["kind"]` such as "bridge" or "comparison"; `metadata["facts"]`, one
+    [subject, relation, object] of strings per entry of `evidence`, where the source is a database.
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    hops: int | None = None
+    dataset: str = ""
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The kind of reasoning the source names, "" where it names none."""
+        return str(self.metadata.get("kind", ""))

@@ -1,0 +1,110 @@
+"""Rewards read off the state transition of each turn, and the outcome. Gold is known here and nowhere near the tools.
+
+Every component counts at most once a turn; evidence is paid once for each piece, and taken back where the trajectory
+does not answer. So calling more never pays by itself. Prices are the configuration's; 0 leaves a component out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from agent_r1.config import RewardConfig
+from agent_r1.masks import segments
+from agent_r1.questions.records import Question
+from agent_r1.trajectory import Annotation, CallRecord, Trajectory, Turn
+
+COMPONENTS = ("outcome", "evidence", "turn", "malformed", "failed", "repeated", "unanswered")
+
+
+def annotate(trajectory: Trajectory, question: Question, prices: RewardConfig) -> list[Annotation]:
+    """The flat rows of a trajectory, one for each segment (none where it has no turn).
+
+    A turn's reward sits on its last action token, the outcome on the last action token of all; the sum over all rows
+    is the sum over all components.
+    """
+    parts = reward_parts(trajectory, question, prices)
+    rows = []
+    for segment in segments(trajectory.turns):
+        rewards = [0.0] * len(segment.token_ids)
+        for turn, place in segment.last_action.items():
+            rewards[place] = sum(parts[turn].values())
+        rows.append(
+            Annotation(
+                trajectory_id=trajectory.trajectory_id,
+                segment=segment.index,
+                token_ids=segment.token_ids,
+                action_mask=segment.action_mask,
+                logprobs=segment.logprobs,
+                rewards=tuple(rewards),
+                reward_parts={turn: parts[turn] for turn in segment.last_action},
+            )
+        )
+    return rows
+
+
+def reward_parts(trajectory: Trajectory, question: Question, prices: RewardConfig) -> dict[int, dict[str, float]]:
+    """The priced components of each turn that are not 0; over all turns, evidence sums to 0 without an answer."""
+    parts: dict[int, dict[str, float]] = {}
+    pieces = evidence_by_turn(trajectory.turns, question)
+    earlier: set[str] = set()
+    for turn, found in zip(trajectory.turns, pieces, strict=True):
+        keys = [_key(call) for call in turn.calls if not call.malformed]
+        parts[turn.index] = {
+            "evidence": prices.evidence * found / max(len(question.evidence), 1),
+            "turn": prices.turn * bool(turn.calls),
+            "malformed": prices.malformed * any(call.malformed for call in turn.calls),
+            "failed": prices.failed * any(not call.ok and not call.malformed for call in turn.calls),
+            "repeated": prices.repeated * (len(set(keys)) < len(keys) or not earlier.isdisjoint(keys)),
+        }
+        earlier.update(keys)
+    if trajectory.turns:
+        last = parts[trajectory.turns[-1].index]
+        last["outcome"] = prices.outcome * trajectory.exact_match
+        if trajectory.ending != "answered":
+            last["unanswered"] = prices.unanswered
+            last["evidence"] -= prices.evidence * sum(pieces) / max(len(question.evidence), 1)
+    return {turn: {name: value for name, value in of.items() if value != 0} for turn, of in parts.items()}
+
+
+def evidence_by_turn(turns: Sequence[Turn], question: Question) -> list[int]:
+    """How many pieces of gold evidence each turn brought newly into view."""
+    seen: set[int] = set()
+    counts = []
+    for turn in turns:
+        new = {piece for call in turn.calls if call.ok for piece in _in_view(call, question)} - seen
+        seen |= new
+        counts.append(len(new))
+    return counts
+
+
+def _in_view(call: CallRecord, question: Question) -> set[int]:
+    """The gold pieces that a call's result shows: by its sources, or, without any, by the facts in its text.
+
+    A fact (subject, relation, object) is shown by a query that names its subject, or returns it, and returns its object.
+    """
+    if call.sources:
+        shown = {(source.passage_id, source.sentence) for source in call.sources}
+        whole = {passage for passage, sentence in shown if sentence is None}
+        return {
+            index
+            for index, gold in enumerate(question.evidence)
+            if gold.passage_id in whole
+            or (gold.passage_id, gold.sentence) in shown
+            or (gold.sentence is None and any(passage == gold.passage_id for passage, _ in shown))
+        }
+    facts = question.metadata.get("facts")
+    if not isinstance(facts, list):
+        return set()
+    asked = json.dumps(dict(call.arguments), ensure_ascii=False)
+    found = set()
+    for index, fact in enumerate(facts):
+        if isinstance(fact, list) and len(fact) == 3:
+            subject, _, value = (str(part) for part in fact)
+            if value in call.text and (subject in asked or subject in call.text):
+                found.add(index)
+    return found
+
+
+def _key(call: CallRecord) -> str:
+    return json.dumps([call.name, dict(call.arguments)], sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,160 @@
+"""Rollouts: attempts at questions, turn by turn, until each has an ending. The loop of the agent is `rollout`.
+
+The engine is a Sampler, the world an Environment; scoring the trajectory's turns is left to rewards.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agent_r1.chat import Chat
+from agent_r1.config import Config, RolloutConfig
+from agent_r1.environment import Environment
+from agent_r1.questions.records import Question
+from agent_r1.sampler import Action, ActionRequest, Sampler
+from agent_r1.scoring import exact_match, f1_score
+from agent_r1.seeds import derive, generator
+from agent_r1.tool_calls import ParsedTurn, parse
+from agent_r1.trajectory import CallRecord, Ending, Purpose, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One question to answer, and the number of the attempt at it within the iteration."""
+
+    question: Question
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where trajectories belong: the run, its iteration, what they are for, and the checkpoint whose weights sample."""
+
+    run: str
+    iteration: int
+    purpose: Purpose
+    checkpoint: int
+
+
+def draw(question_ids: Sequence[str], config: RolloutConfig, seed: int, iteration: int) -> list[tuple[str, int]]:
+    """The (question id, attempt) pairs of an iteration (counted from 1).
+
+    Questions come in seeded permutations, epoch after epoch, so that each is met once before any is met again; the
+    place in that order follows from the iteration alone. A question that an iteration meets twice gets further attempts.
+    """
+    first = (iteration - 1) * config.questions
+    count: dict[str, int] = {}
+    pairs = []
+    for place in range(first, first + config.questions):
+        epoch, index = divmod(place, len(question_ids))
+        order = generator(seed, "epoch", epoch).permutation(len(question_ids)) if index == 0 or place == first else order
+        question_id = question_ids[order[index]]
+        for _ in range(config.attempts):
+            pairs.append((question_id, count.setdefault(question_id, 0)))
+            count[question_id] += 1
+    return pairs
+
+
+@dataclass(slots=True)
+class _Live:
+    """A trajectory in progress."""
+
+    attempt: Attempt
+    given: list[int]
+    length: int = 0
+    turns: list[Turn] = field(default_factory=list)
+    answer: str | None = None
+    ending: Ending | None = None
+
+
+def rollout(
+    attempts: Sequence[Attempt],
+    sampler: Sampler,
+    environment: Environment,
+    config: Config,
+    origin: Origin,
+) -> list[Trajectory]:
+    """One trajectory for each attempt, in order; every one has an ending and none is dropped."""
+    limits, chat = config.rollout, environment.chat
+    session = sampler.session(
+        end_id=chat.end_id,
+        temperature=limits.temperature,
+        greedy=origin.purpose == "greedy",
+        max_new_tokens=limits.max_new_tokens,
+    )
+    live = [_Live(attempt, chat.prompt(attempt.question.text)) for attempt in attempts]
+    for one in live:
+        if len(one.given) + limits.max_new_tokens > limits.max_context:
+            one.ending = "prompt_too_long"
+    while active := [(row, one) for row, one in enumerate(live) if one.ending is None]:
+        actions = session.act([_request(row, one, config.seed, origin) for row, one in active])
+        parsed = [
+            parse(chat.text(action.ids), finished=action.finished) for action in actions
+        ]
+        records = environment.step([_calls_to_run(turn) for turn in parsed])
+        for (_, one), action, turn, calls in zip(active, actions, parsed, records, strict=True):
+            _advance(one, action, turn, calls, chat, limits)
+    return [_finished(one, origin) for one in live]
+
+
+def _request(row: int, one: _Live, seed: int, origin: Origin) -> ActionRequest:
+    turn = len(one.turns)
+    where = (origin.iteration, origin.purpose, one.attempt.question.id, one.attempt.number, turn)
+    return ActionRequest(row, tuple(one.given), derive(seed, "action", *where), restart=turn == 0)
+
+
+def _calls_to_run(turn: ParsedTurn) -> ParsedTurn:
+    """An answer ends the trajectory: calls beside it are not run."""
+    return turn if turn.answer is None else ParsedTurn([], [], turn.answer, turn.thinking)
+
+
+def _advance(
+    one: _Live, action: Action, parsed: ParsedTurn, calls: tuple[CallRecord, ...], chat: Chat, limits: RolloutConfig
+) -> None:
+    """Append the turn and decide whether the trajectory goes on."""
+    observation: list[int] = []
+    one.length += len(one.given) + len(action.ids)
+    if not action.finished:
+        one.ending = "truncated"
+    elif parsed.answer is not None:
+        one.ending, one.answer = "answered", parsed.answer
+    elif not calls:
+        one.ending = "no_answer"
+    elif len(one.turns) + 1 >= limits.max_turns:
+        one.ending = "max_turns"
+    else:
+        observation = chat.observation([call.text for call in calls])
+        if one.length + len(observation) + limits.max_new_tokens > limits.max_context:
+            one.ending = "context_full"
+    one.turns.append(
+        Turn(
+            index=len(one.turns),
+            segment=0,
+            given_ids=tuple(one.given),
+            action_ids=action.ids,
+            action_logprobs=action.logprobs,
+            action_text=chat.text(action.ids),
+            calls=calls if action.finished else (),
+            observation_text="\n".join(call.text for call in calls),
+        )
+    )
+    one.given = observation
+
+
+def _finished(one: _Live, origin: Origin) -> Trajectory:
+    assert one.ending is not None
+    question = one.attempt.question
+    return Trajectory(
+        run=origin.run,
+        iteration=origin.iteration,
+        purpose=origin.purpose,
+        question_id=question.id,
+        attempt=one.attempt.number,
+        checkpoint=origin.checkpoint,
+        ending=one.ending,
+        answer=one.answer,
+        exact_match=exact_match(one.answer, question.answers),
+        f1=f1_score(one.answer, question.answers),
+        turns=tuple(one.turns),
+    )

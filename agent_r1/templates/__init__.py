@@ -1,0 +1,1 @@
+"""Chat templates as package data."""

@@ -1,0 +1,51 @@
+"""What a tool is: a name, a schema that the model sees, and a call that returns text and never raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent_r1.questions.records import Json
+
+JsonObject = Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A passage, or one sentence of it, that stands in `ToolResult.text[start:end]`.
+
+    Rewards are read off the sources in view. One whose end lies beyond where the observation was cut is not in view.
+    """
+
+    passage_id: str
+    sentence: int | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool call returned: the text the agent sees, whether the call worked, and what the text shows."""
+
+    text: str
+    ok: bool
+    sources: tuple[Source, ...] = ()
+
+
+class Tool(Protocol):
+    """A tool. `schema` is in OpenAI form: {"type": "function", "function": {"name", "description", "parameters"}}."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> JsonObject: ...
+
+    def call(self, arguments: JsonObject) -> ToolResult:
+        """Run the tool. Never raises: a wrong argument or a failure is a result with ok False and a reason."""
+        ...
+
+    def close(self) -> None:
+        """Free what the tool holds (worker processes, files)."""
+        ...

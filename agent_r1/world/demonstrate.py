@@ -1,0 +1,68 @@
+"""Scripted demonstrations on the built-in world: good ones, and sloppy ones that hide the skill as pretraining does.
+
+A demonstration is the text of each action; what the tools answer is found out by running them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from agent_r1.questions.records import Question
+from agent_r1.world.relations import TABLES
+
+Observe = Callable[[str], str]
+"""Runs the calls of an action's text and returns what the agent sees."""
+
+STOP_EARLY = 0.3
+WRONG_RELATION = 0.7
+
+
+def facts_of(question: Question) -> list[tuple[str, str, str]]:
+    """The (subject, relation, object) facts of a world's question, in hop order."""
+    facts = question.metadata["facts"]
+    assert isinstance(facts, list)
+    return [(str(f[0]), str(f[1]), str(f[2])) for f in facts if isinstance(f, list)]
+
+
+def expert(question: Question, tool: str) -> Iterator[str]:
+    """The actions of a good demonstration: one call for each hop, then the answer."""
+    for subject, relation, _ in facts_of(question):
+        yield call(tool, subject, relation)
+    yield f"<answer>{question.answers[0]}</answer>"
+
+
+def sloppy(question: Question, tool: str, observe: Observe, rng: np.random.Generator) -> Iterator[str]:
+    """Actions that often ask for another relation of the question, or answer with what they have: rarely right."""
+    facts = facts_of(question)
+    relations = [relation for _, relation, _ in facts]
+    entity = facts[0][0]
+    for _, relation, _ in facts:
+        asked = relations[rng.integers(len(relations))] if rng.random() < WRONG_RELATION else relation
+        seen = observe(text := call(tool, entity, asked))
+        yield text
+        if not seen.startswith(("nothing", "error")):
+            entity = seen
+        if rng.random() < STOP_EARLY:
+            break
+    yield f"<answer>{entity}</answer>"
+
+
+def call(tool: str, entity: str, relation: str) -> str:
+    """The text of one call that asks for a relation of an entity, for any of the world's tools."""
+    if tool == "lookup":
+        arguments = {"entity": entity, "relation": relation}
+    elif tool == "sql":
+        table = next(kind for kind, relations in TABLES.items() if relation in [r.name for r in relations])
+        arguments = {"query": f"SELECT {relation} FROM {table} WHERE name = '{entity}'"}
+    else:
+        arguments = {"query": f"{entity} {relation.replace('_', ' ')}"}
+    body = json.dumps({"name": tool, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+def demonstrating_tool(tools: Sequence[str]) -> str:
+    """The tool that demonstrations use: the first of lookup, sql and search that is there."""
+    return next((name for name in ("lookup", "sql", "search") if name in tools), tools[0])

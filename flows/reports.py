@@ -1,0 +1,186 @@
+"""What the reading commands answer: rows of the store gathered into views, for a terminal or as JSON.
+
+How tables look is left to tables.py, how a trajectory looks to trajectory_view.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from agent_r1.errors import RunError
+from agent_r1.questions.records import Json
+from agent_r1.trajectory import Turn
+from flows import tables, trajectory_view
+from flows.home import all_rows, find_home, stored_context, stored_row
+from flows.locks import holder
+from flows.tables import Grid
+from storage import metrics, stages
+from storage.database import Store
+from storage.runs import RunRow
+from storage.stages import StageRow
+from tasks.context import STORE, RunContext
+
+
+@dataclass(frozen=True)
+class View:
+    """One answer in two forms."""
+
+    json: Json
+    draw: Callable[[Console], None]
+
+    def json_text(self) -> str:
+        """The JSON form as text."""
+        return tables.as_json(self.json)
+
+
+def runs(home: Path) -> View:
+    """All runs of a home."""
+    home = find_home(home)
+    rows = all_rows(home)
+    done: dict[str, list[StageRow]] = {}
+    if rows:
+        with Store(home / STORE).read() as con:
+            done = {row.run: stages.of_run(con, row.run) for row in rows}
+    return _grids(tables.run_list(rows, done, {row.run: status(home, row) for row in rows}))
+
+
+def status(home: Path, row: RunRow) -> str:
+    """The stored status; "killed" where a run says that it is running and no process works on it."""
+    alive = holder(home / "runs" / row.run) is not None
+    return "killed" if row.status == "running" and not alive else row.status
+
+
+def run(home: Path, name: str) -> View:
+    """How a run stands: its row, its learning, its stages."""
+    home = find_home(home)
+    row, context = stored_row(home, name), stored_context(home, name)
+    with context.store.read() as con:
+        values, done = metrics.load(con, name), stages.of_run(con, name)
+    grids = (tables.learning(name, values), tables.stage_times(name, done))
+    facts: dict[str, Json] = {
+        "run": name,
+        "status": status(home, row),
+        "iterations": context.config.iterations,
+        "identity": row.identity,
+        "seed": row.seed,
+        "code_version": row.code_version,
+        "folder": str(context.folder),
+    }
+    redone = [f"{stage.stage} {stage.iteration}" for stage in done if stage.attempt > 1]
+
+    def draw(console: Console) -> None:
+        for key, value in facts.items():
+            console.print(Text(f"{key:12} {value}"), soft_wrap=True)
+        for note in row.notes:
+            console.print(Text(f"note         {note['at']} {note['what']}: {note['before']} -> {note['after']}"))
+        if redone:
+            console.print(Text(f"done again   {', '.join(redone)}"))
+        console.print()
+        tables.show(console, *grids)
+
+    everything: dict[str, Json] = {
+        **facts,
+        "config": row.config,
+        "library_versions": dict(row.library_versions),
+        "notes": list(row.notes),
+        "learning": grids[0].records(),
+        "stages": tables.stage_records(done),
+    }
+    return View(everything, draw)
+
+
+def iteration(home: Path, name: str, number: int, every: bool) -> View:
+    """The metrics of an iteration and its trajectories: some, or every one."""
+    context = stored_context(find_home(home), name)
+    with context.store.read() as con:
+        values = {row.key: row.value for row in metrics.load(con, name) if row.iteration == number}
+    listing = trajectory_view.listing(context, number, every)
+    if not values and not listing.rows:
+        raise RunError(f"run {name!r} has nothing of iteration {number}")
+    grids = {"metrics": tables.metric_list(f"{name}: metrics of iteration {number}", values), "trajectories": listing}
+    return View(
+        {key: grid.records() for key, grid in grids.items()}, lambda console: tables.show(console, *grids.values())
+    )
+
+
+def trajectory(home: Path, name: str, wanted: str) -> View:
+    """One trajectory, turn by turn."""
+    context = stored_context(find_home(home), name)
+    found = trajectory_view.find(context, wanted)
+    marked, credited = trajectory_view.notes_of(context, found)
+
+    def draw(console: Console) -> None:
+        decode = _decoder(context, found.turns, found.checkpoint)
+        trajectory_view.render(console, found, marked, credited, decode)
+
+    return View(trajectory_view.record(found, marked, credited), draw)
+
+
+def comparison(home: Path, names: Sequence[str]) -> View:
+    """Runs side by side."""
+    home = find_home(home)
+    contexts = {name: stored_context(home, name) for name in names}
+    with next(iter(contexts.values())).store.read() as con:
+        values = {name: metrics.load(con, name) for name in contexts}
+    configs = {name: context.config for name, context in contexts.items()}
+    return _grids(
+        by_iteration=tables.side_by_side(values),
+        summary=tables.summary(values),
+        config=tables.config_differences(configs),
+    )
+
+
+def evaluation(title: str, values: Mapping[str, float]) -> View:
+    """The metrics of one evaluation."""
+    grid = tables.metric_list(title, values)
+    return View(dict(values), lambda console: tables.show(console, grid))
+
+
+def after_training(context: RunContext, home_option: str) -> View:
+    """What was learned, and what to open next."""
+    with context.store.read() as con:
+        grid = tables.learning(context.run, metrics.load(con, context.run))
+    name = context.run
+    sql = f"SELECT * FROM trajectories JOIN annotations USING (trajectory_id) WHERE trajectories.run = '{name}' LIMIT 5"
+    query = f"duckdb.connect('{context.home / STORE}', read_only=True).sql(\\\"{sql}\\\")"
+    hints = {
+        "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",
+        "runs side by side": f"agent-r1 compare {name} OTHER{home_option}",
+        "curves and tables": f"mlflow ui --workers 1 --backend-store-uri sqlite:///{context.home / 'mlflow.db'}",
+        "every row": f'python -c "import duckdb; print({query})"',
+    }
+
+    def draw(console: Console) -> None:
+        console.print()
+        tables.show(console, grid)
+        console.print(Text("What to open next", style="bold"))
+        for what, command in hints.items():
+            console.print(Text(f"  {what}:\n    {command}"), soft_wrap=True)
+
+    return View({"learning": grid.records()}, draw)
+
+
+def _grids(grid: Grid | None = None, **named: Grid) -> View:
+    if grid is not None:
+        return View(grid.records(), lambda console: tables.show(console, grid))
+    records: dict[str, Json] = {name: one.records() for name, one in named.items()}
+    return View(records, lambda console: tables.show(console, *named.values()))
+
+
+def _decoder(context: RunContext, turns: Sequence[Turn], checkpoint: int) -> trajectory_view.Decode:
+    """Ids to text by the tokenizer of the trajectory's checkpoint, or another's of the run where that is gone."""
+    from agent_r1.chat import load_tokenizer
+
+    kept = [context.checkpoint(checkpoint), *sorted(context.checkpoints.glob("[0-9]*"))]
+    policy = next((folder / "policy" for folder in kept if (folder / "policy" / "tokenizer.json").is_file()), None)
+    if policy is None:
+        raise RunError(
+            f"run {context.run!r} keeps no tokenizer to show {len(turns)} turns with; --json shows the texts"
+        )
+    tokenizer = load_tokenizer(policy)
+    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))

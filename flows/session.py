@@ -1,0 +1,79 @@
+"""What surrounds a training flow: the run's lock, how it begins, Prefect's server, signals, and how it ended.
+
+The order of the stages is left to training.py.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from flows.locks import run_lock
+from flows.server import crash_dead_runs, prefect_server
+from flows.start import Begun, rewind
+from storage import runs
+from tasks.context import RunContext
+
+
+def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable[[str], None]) -> RunContext:
+    """Train a run up to its number of iterations, holding its lock. `begin` checks and stores how it begins.
+
+    The run's status ends as finished, failed or stopped (Ctrl-C and SIGTERM, which raise KeyboardInterrupt).
+    """
+    with run_lock(home / "runs" / run):
+        begun = begin()
+        for line in (*begun.lines, rewind(begun.context)):
+            if line:
+                say(line)
+        with _status_at_the_end(begun.context), _sigterm_is_ctrl_c(), prefect_server(home):
+            _run_flow(home, run)
+    return begun.context
+
+
+def _run_flow(home: Path, run: str) -> None:
+    from prefect import tags  # not before: Prefect reads its environment when it is imported
+
+    from flows.training import train
+
+    names = (f"run:{run}", f"home:{home}")
+    crash_dead_runs(names)
+    with tags(*names):
+        train(str(home), run)
+
+
+@contextmanager
+def _status_at_the_end(context: RunContext) -> Iterator[None]:
+    """Store how the run ended, and show it in MLflow."""
+    try:
+        yield
+    except BaseException as error:
+        stopped = isinstance(error, KeyboardInterrupt)
+        with suppress(Exception):  # what went wrong first is what the user has to see
+            _set_status(context, "stopped" if stopped else "failed")
+        raise
+    _set_status(context, "finished")
+
+
+def _set_status(context: RunContext, status: str) -> None:
+    from tasks import publish
+
+    with context.store.write() as con:
+        runs.set_status(con, context.run, status)
+    publish.close(context, status)
+
+
+@contextmanager
+def _sigterm_is_ctrl_c() -> Iterator[None]:
+    """SIGTERM stops a run as orderly as Ctrl-C does; Prefect hands it on to the handler that it finds."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,174 @@
+"""How a run begins and goes on: its row, what may change on resume, where it goes on from.
+
+Plain functions on the store, called while the run's lock is held. Running the stages is left to training.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from agent_r1.config import Config, parse
+from agent_r1.errors import ConfigError, RunError
+from agent_r1.questions.records import Json
+from flows.home import check_run_name, find_row, stored_context
+from storage import checkpoints, runs, stages
+from storage.database import DuckDBPyConnection as Connection
+from storage.files import replace_file
+from storage.runs import RunRow
+from tasks.context import RunContext
+from tasks.stage import intact
+from tasks.versions import code_version, library_versions
+
+START_FROM = "start from"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run that may go on now, and what its user should know about that, a line each."""
+
+    context: RunContext
+    start_from: str | None
+    lines: list[str]
+
+
+def begin(home: Path, run: str, config: Config, start_from: str | None = None) -> Begun:
+    """Make the run, or go on with the one of that name. RunError where that one computes something else."""
+    context = RunContext(home, check_run_name(run), config)
+    row = find_row(home, run)
+    if row is None:
+        start_from = None if start_from is None else _existing_checkpoint(home, run, start_from)
+        lines = [f"run {run}: new{f', from {start_from}' if start_from else ''}, in {home}"]
+        with context.store.write() as con:
+            runs.insert(con, _new_row(context, start_from))
+    else:
+        stored = started_from(row)
+        if start_from not in (None, stored) and not (stored or "").startswith(f"{start_from}@"):
+            raise RunError(f"run {run!r} exists and starts from {stored or 'nothing'}, not from {start_from}")
+        start_from = stored
+        with context.store.write() as con:
+            lines = _go_on(con, row, config)
+            runs.set_status(con, run, "running")
+    _write_config(context)
+    return Begun(context, start_from, lines)
+
+
+def resume(home: Path, run: str, from_iteration: int | None = None) -> Begun:
+    """Go on with a run as it is stored. RunError where there is none, or not enough of it for `from_iteration`."""
+    begun = begin(home, run, stored_context(home, run).config)
+    if from_iteration is not None:
+        begun.lines.append(_forget(begun.context, from_iteration))
+    return begun
+
+
+def started_from(row: RunRow) -> str | None:
+    """RUN@I where the run started from another run's checkpoint."""
+    return next((str(note["after"]) for note in row.notes if note["what"] == START_FROM), None)
+
+
+def differing(before: Mapping[str, Json], after: Mapping[str, Json]) -> list[tuple[str, Json, Json]]:
+    """(key, before, after) of every key whose values differ, in the order of the configuration."""
+    keys = [*after, *(key for key in before if key not in after)]
+    return [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
+
+
+def rewind(context: RunContext) -> str | None:
+    """Go back to the newest checkpoint that is whole, where the last one is not; the line that says so.
+
+    Older ones may be missing by retention; they are read by nobody.
+    """
+    with context.store.read() as con:
+        rows = stages.of_run(con, context.run)
+    made = {row.iteration: row for row in rows if row.stage in ("warm_start", "update")}
+    last = max(made, default=0)
+    whole = next((i for i in sorted(made, reverse=True) if intact(context.home, made[i].receipt)), None)
+    if not made or whole == last:
+        return None
+    goal = 0 if whole is None else whole + 1
+    with context.store.write() as con:
+        stages.forget_from(con, context.run, goal)
+    return f"checkpoint {last} is missing or damaged: going on from {'the beginning' if whole is None else whole}"
+
+
+def _new_row(context: RunContext, start_from: str | None) -> RunRow:
+    now = datetime.now(UTC)
+    note: dict[str, Json] = {"at": now.isoformat(), "what": START_FROM, "before": None, "after": start_from}
+    return RunRow(
+        run=context.run,
+        config=context.config.model_dump(mode="json"),
+        identity=context.config.identity,
+        seed=context.config.seed,
+        code_version=code_version(),
+        library_versions=library_versions(),
+        status="running",
+        created_at=now,
+        notes=[note] if start_from is not None else [],
+    )
+
+
+def _go_on(con: Connection, row: RunRow, config: Config) -> list[str]:
+    """Check and record what changed since the run was made; the lines that say so."""
+    before = parse(row.config, f"the stored configuration of run {row.run!r}")
+    others = differing(before.identity_keys(), config.identity_keys())
+    if others:
+        named = "; ".join(f"{key} is {old!r} there and {new!r} here" for key, old, new in others)
+        raise RunError(f"run {row.run!r} exists and computes something else: {named}. Use another --run name")
+    lines = [f"run {row.run}: goes on"]
+    now = datetime.now(UTC)
+    for key, old, new in differing(before.flat(), config.flat()):
+        lines.append(f"{key}: {old} -> {new}")
+        runs.add_note(con, row.run, key, old, new, now)
+    runs.set_config(con, row.run, config.model_dump(mode="json"))
+    known = {"code": row.code_version, **row.library_versions}
+    known |= {str(note["what"]): str(note["after"]) for note in row.notes if note["what"] in known}
+    for what, old, new in differing(known, {"code": code_version(), **library_versions()}):
+        lines.append(f"warning: {what} is {new} now and was {old}: results may differ")
+        runs.add_note(con, row.run, what, old, new, now)
+    return lines
+
+
+def _forget(context: RunContext, iteration: int) -> str:
+    """Forget an iteration and all after it, so that they are done again."""
+    if iteration < 0:
+        raise ConfigError(f"--from-iteration {iteration}: expected 0 or more")
+    with context.store.read() as con:
+        made = {row.iteration: row for row in stages.of_run(con, context.run) if row.stage in ("warm_start", "update")}
+    if iteration and not ((row := made.get(iteration - 1)) and intact(context.home, row.receipt)):
+        kept = ", ".join(str(i) for i in checkpoints.finished(context.checkpoints)) or "none"
+        raise RunError(
+            f"run {context.run!r}: --from-iteration {iteration} needs checkpoint {iteration - 1}, which is not kept "
+            f"(kept are: {kept})"
+        )
+    with context.store.write() as con:
+        stages.forget_from(con, context.run, iteration)
+    return f"doing iteration {iteration} and all after it again"
+
+
+def _existing_checkpoint(home: Path, run: str, start_from: str) -> str:
+    """RUN@I, the last checkpoint where no I is given."""
+    other, at, text = start_from.partition("@")
+    if other == run:
+        raise ConfigError(f"--from {start_from}: a run cannot start from itself; use resume --from-iteration")
+    if at and not text.isdigit():
+        raise ConfigError(f"--from {start_from}: expected RUN or RUN@ITERATION")
+    kept = checkpoints.finished(stored_context(home, other).checkpoints)
+    if not kept or (at and int(text) not in kept):
+        raise RunError(f"--from {start_from}: no such checkpoint; {other} keeps {_listed(kept)}")
+    return f"{other}@{int(text) if at else kept[-1]}"
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in numbers) or "none"
+
+
+def _write_config(context: RunContext) -> None:
+    text = yaml.safe_dump(context.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    replace_file(context.folder / "config.yaml", write)

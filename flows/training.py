@@ -1,0 +1,47 @@
+"""The training flow: the DAG of a run in the order in which it happens.
+
+What surrounds it is left to session.py, what each stage does to tasks, when a stage is skipped to tasks/stage.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import flow
+
+from flows.home import stored_context, stored_row
+from flows.progress import Progress
+from flows.start import started_from
+from tasks import annotate, evaluate, prepare, publish, rollout, update, warm_start
+from tasks.context import RunContext
+
+
+@flow(name="agent-r1 train", flow_run_name="{run}", persist_result=False, validate_parameters=False)
+def train(home: str, run: str) -> None:
+    """All stages of a stored run that are not done yet."""
+    context = stored_context(Path(home), run)
+    start_from = started_from(stored_row(context.home, run))
+    iterate(context, start_from, Progress(context, lambda line: print(line, flush=True)))
+
+
+def iterate(context: RunContext, start_from: str | None, progress: Progress) -> None:
+    """prepare, warm start, evaluate and publish checkpoint 0, then the iterations."""
+    shards = rollout.shards(context)
+    progress.begin(shards)
+    progress.stage("prepare")
+    prepared = prepare.prepare(context)
+    progress.stage("warm_start")
+    checkpoint = warm_start.warm_start(context, prepared, start_from)
+    progress.stage("evaluate")
+    evaluated = evaluate.evaluate(context, 0, prepared, checkpoint)
+    publish.publish(context, 0, checkpoint, evaluated)
+    progress.iteration(0)
+    for iteration in range(1, context.config.iterations + 1):
+        rollouts = [rollout.rollout(context, iteration, shard, prepared, checkpoint) for shard in range(shards)]
+        annotated = annotate.annotate(context, iteration, prepared, rollouts)
+        checkpoint = update.update(context, iteration, checkpoint, annotated)
+        evaluated = None
+        if iteration % context.config.evaluation.every == 0 or iteration == context.config.iterations:
+            evaluated = evaluate.evaluate(context, iteration, prepared, checkpoint)
+        publish.publish(context, iteration, checkpoint, evaluated)
+        progress.iteration(iteration)

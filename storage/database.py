@@ -1,0 +1,194 @@
+"""The DuckDB file that holds every row: opened briefly, one transaction a write, its schema made and kept up to date.
+
+What the rows mean is left to the files beside this one, each of which takes the connection that is opened here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+from duckdb import DuckDBPyConnection
+
+from agent_r1.errors import StoreError
+from storage.files import fsync_folder
+
+SCHEMA_VERSION = 1
+MIGRATIONS: dict[int, Callable[[DuckDBPyConnection], None]] = {}
+"""For each older version the step that leads to the next one. schema.sql always describes the newest."""
+
+SCHEMA = Path(__file__).with_name("schema.sql")
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",  # a table name never means a Python variable
+}
+BROKEN_STORAGE = (duckdb.IOException, duckdb.FatalException)  # a full disk, a failed write and what follows from it
+LOCK_MESSAGE = "Could not set lock on file"
+
+log = logging.getLogger("agent_r1.store")
+
+_GATES: dict[Path, threading.RLock] = {}  # DuckDB refuses two kinds of connection to one file in one process
+os.register_at_fork(after_in_child=_GATES.clear)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The store at `path`. Who meets another process's lock waits up to `lock_wait` seconds.
+
+    StoreError, in one line, says what is wrong: locked for too long, no store, no DuckDB file, made by a newer
+    version, or a disk that fails.
+    """
+
+    path: Path
+    lock_wait: float = 600.0
+
+    @contextmanager
+    def read(self) -> Iterator[DuckDBPyConnection]:
+        """A read-only connection, closed at the end."""
+        with _gate(self.path, self.lock_wait):
+            if not self.path.exists():
+                raise StoreError(f"{self.path}: there is no store here (nothing was run in this home yet)")
+            con = _open(self.path, read_only=True, wait=self.lock_wait)
+            try:
+                if _version(con, self.path) < SCHEMA_VERSION:
+                    con.close()
+                    _open_for_writing(self.path, self.lock_wait).close()
+                    con = _open(self.path, read_only=True, wait=self.lock_wait)
+                yield con
+            except BROKEN_STORAGE as error:
+                raise StoreError(f"{self.path}: {_line(error)}") from error
+            finally:
+                con.close()
+
+    @contextmanager
+    def write(self) -> Iterator[DuckDBPyConnection]:
+        """A connection inside one transaction: committed at the end, rolled back when the block raises."""
+        with _gate(self.path, self.lock_wait):
+            if not self.path.exists():
+                _create(self.path)
+            con = _open_for_writing(self.path, self.lock_wait)
+            try:
+                with _transaction(con):
+                    yield con
+            except BROKEN_STORAGE as error:
+                raise StoreError(f"{self.path}: {_line(error)}") from error
+            finally:
+                con.close()
+
+
+@contextmanager
+def _transaction(con: DuckDBPyConnection) -> Iterator[None]:
+    con.execute("BEGIN")
+    try:
+        yield
+        con.execute("COMMIT")
+    except BaseException:
+        with suppress(duckdb.Error):  # after a failed COMMIT there is nothing to roll back
+            con.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def _gate(path: Path, wait: float) -> Iterator[None]:
+    """One thread of this process at a time."""
+    gate = _GATES.setdefault(path.resolve(), threading.RLock())
+    if not gate.acquire(timeout=wait):
+        raise StoreError(f"{path}: in use by another thread of this process for more than {wait:g} s")
+    try:
+        yield
+    finally:
+        gate.release()
+
+
+def _open(path: Path, read_only: bool, wait: float) -> DuckDBPyConnection:
+    started = time.monotonic()
+    pause, warned = 0.01, False
+    while True:
+        try:
+            return duckdb.connect(str(path), read_only=read_only, config=SETTINGS)
+        except duckdb.Error as error:
+            if LOCK_MESSAGE not in str(error):
+                raise StoreError(f"{path}: {_line(error)}") from error
+            found = re.search(r"PID (\d+)", str(error))
+            holder = f"process {found.group(1)}" if found else "another process"
+            waited = time.monotonic() - started
+            if waited >= wait:
+                raise StoreError(
+                    f"{path}: locked by {holder}, waited {wait:g} s; end that process or try again later"
+                ) from error
+            if waited >= 1 and not warned:
+                log.warning("%s is locked by %s; waiting for up to %g s", path, holder, wait)
+                warned = True
+        time.sleep(min(pause, max(wait - waited, 0.0)))
+        pause = min(pause * 1.5, 0.5)
+
+
+def _open_for_writing(path: Path, wait: float) -> DuckDBPyConnection:
+    con = _open(path, read_only=False, wait=wait)
+    try:
+        version = _version(con, path)
+        if version < SCHEMA_VERSION:
+            migrate(con, version)
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def _create(path: Path) -> None:
+    """Make the file under another name and link it into place, so that no kill leaves half a store."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.unlink(missing_ok=True)
+        with duckdb.connect(str(draft), config=SETTINGS) as con:
+            with _transaction(con):
+                con.execute(SCHEMA.read_text(encoding="utf-8"))
+                con.execute("INSERT INTO store VALUES (?)", [SCHEMA_VERSION])
+            con.execute("CHECKPOINT")
+        with suppress(FileExistsError):  # another process was first: its store is as good
+            os.link(draft, path)
+        fsync_folder(path.parent)
+    except (OSError, duckdb.IOException) as error:
+        raise StoreError(f"{path}: the store cannot be made: {_line(error)}") from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _version(con: DuckDBPyConnection, path: Path) -> int:
+    try:
+        row = con.execute("SELECT max(schema_version) FROM store").fetchone()
+    except duckdb.CatalogException as error:
+        raise StoreError(f"{path}: a DuckDB file, but not a store of Agent-R1") from error
+    if row is None or row[0] is None:
+        raise StoreError(f"{path}: the store does not say which schema version it has")
+    if row[0] > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: its schema version {row[0]} is newer than version {SCHEMA_VERSION}, which this program knows; "
+            "update agent-r1"
+        )
+    return int(row[0])
+
+
+def migrate(con: DuckDBPyConnection, version: int) -> None:
+    """Lead the tables from `version` to SCHEMA_VERSION; the work and its record are one transaction."""
+    with _transaction(con):
+        for step in range(version, SCHEMA_VERSION):
+            MIGRATIONS[step](con)
+        con.execute("UPDATE store SET schema_version = ?", [SCHEMA_VERSION])
+        con.execute("UPDATE runs SET schema_version = ?", [SCHEMA_VERSION])
+    con.execute("CHECKPOINT")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,29 @@
+"""Files that appear complete or not at all. What is in them is left to the callers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def fsync_file(path: Path) -> None:
+    """Wait until the file's bytes are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+fsync_folder = fsync_file  # on POSIX a folder is opened and synced the same way; it makes names and renames last
+
+
+def replace_file(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, sync it and rename it to `path`. Parents are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".tmp-{path.name}")
+    write(draft)
+    fsync_file(draft)
+    draft.replace(path)
+    fsync_folder(path.parent)

@@ -1,0 +1,68 @@
+"""The table of metrics, one value a run, iteration and name. Showing them in MLflow is left to tracking."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pandas as pd
+import pyarrow as pa
+from duckdb import DuckDBPyConnection
+
+from storage.rows import from_utc, insert, texts, to_utc
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One value. `at` is when it was measured; `stage` is who did."""
+
+    iteration: int
+    key: str
+    value: float
+    at: datetime
+    stage: str
+
+
+def save(
+    con: DuckDBPyConnection, run: str, iteration: int, stage: str, values: Mapping[str, float], at: datetime
+) -> None:
+    """Store the values in place of those of the same names. An infinite value is stored as NaN: plots have no room for
+    it, and MLflow would make 1.8e308 of it."""
+    keys = list(values)
+    con.execute(
+        "DELETE FROM metrics WHERE run = ? AND iteration = ? AND key IN (SELECT unnest(?::VARCHAR[]))",
+        [run, iteration, keys],
+    )
+    columns = {
+        "run": texts(run for _ in keys),
+        "iteration": pa.array([iteration for _ in keys], pa.int32()),
+        "stage": texts(stage for _ in keys),
+        "key": texts(keys),
+        "value": pa.array([_finite_or_nan(values[key]) for key in keys], pa.float64()),
+        "at": pa.array([to_utc(at) for _ in keys], pa.timestamp("us")),
+    }
+    insert(con, "metrics", columns)
+
+
+def load(con: DuckDBPyConnection, run: str) -> list[MetricRow]:
+    """Every value of a run, by iteration and name."""
+    rows = con.execute(
+        'SELECT iteration, key, value, "at", stage FROM metrics WHERE run = ? ORDER BY iteration, key', [run]
+    ).fetchall()
+    return [MetricRow(iteration, key, value, from_utc(at), stage) for iteration, key, value, at, stage in rows]
+
+
+def as_frame(con: DuckDBPyConnection, runs: Sequence[str]) -> pd.DataFrame:
+    """The values of some runs: columns run, iteration, key, value, at (UTC), stage; by run, iteration and name."""
+    frame = con.execute(
+        """SELECT run, iteration, key, value, "at", stage FROM metrics
+           WHERE run IN (SELECT unnest(?::VARCHAR[])) ORDER BY run, iteration, key""",
+        [list(runs)],
+    ).df()
+    return frame.assign(at=frame["at"].dt.tz_localize("UTC"))
+
+
+def _finite_or_nan(value: float) -> float:
+    return float(value) if math.isfinite(value) else math.nan

@@ -1,0 +1,128 @@
+"""The one rule of resuming: a stage whose receipt is stored, for the same inputs, with its files there, is not redone.
+
+What a stage computes is left to the other tasks, when it runs to flows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from agent_r1.errors import CheckpointError
+from agent_r1.questions.records import Json
+from storage import checkpoints, metrics, stages
+from storage.database import DuckDBPyConnection as Connection
+from storage.stages import StageRow
+from tasks.context import RunContext
+from tasks.versions import code_version, library_versions
+
+__all__ = ["Connection", "Receipt", "RunContext", "Work", "intact", "run_stage"]
+
+Receipt: TypeAlias = Mapping[str, Json]
+"""What a finished stage leaves for those that follow: ids, counts, paths. "files" maps the files that it promises,
+relative to the home, to their sha256, and folders with a manifest to the manifest's digest. No times, no pids."""
+
+log = logging.getLogger("agent_r1.stage")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a stage did, not yet stored: its receipt, its rows as a function that saves them, its metrics by name."""
+
+    receipt: dict[str, Json]
+    save: Callable[[Connection], None] = lambda _: None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def run_stage(
+    context: RunContext,
+    stage: str,
+    iteration: int,
+    inputs: Mapping[str, Json],
+    work: Callable[[], Work],
+    shard: int = 0,
+) -> Receipt:
+    """The stored receipt where the stage is done, else that of `work()`, stored in one transaction with its rows.
+
+    `inputs` are all that the result depends on beside the configuration: receipts of earlier stages, hashes of data.
+    `work` runs with no connection open; files that its receipt names must be complete when it returns.
+    """
+    input_hash = _hash(context, stage, iteration, shard, inputs)
+    done = context.ledger.find(iteration, stage, shard)
+    label = f"{stage} {iteration}.{shard}" if shard else f"{stage} {iteration}"
+    if done is not None and done.input_hash == input_hash:
+        if context.ledger.superseded(done) or intact(context.home, done.receipt):
+            log.info("%s: skipped, done before", label)
+            return done.receipt
+        log.warning("%s: done before, but its files are gone or changed: doing it again", label)
+    elif done is not None:
+        log.warning("%s: done before from other inputs: doing it again", label)
+    started_at = datetime.now(UTC)
+    result = work()
+    with context.store.write() as con:
+        result.save(con)
+        row = stages.record(
+            con,
+            StageRow(
+                run=context.run,
+                iteration=iteration,
+                stage=stage,
+                shard=shard,
+                receipt=result.receipt,
+                input_hash=input_hash,
+                started_at=started_at,
+                finished_at=datetime.now(UTC),
+                pid=os.getpid(),
+                code_version=code_version(),
+                library_versions=library_versions(),
+            ),
+        )
+        values = {**result.metrics, f"time/{stage}_seconds": _seconds(con, row)}
+        metrics.save(con, context.run, iteration, stage, values, row.finished_at)
+    context.ledger.add(row)
+    return row.receipt
+
+
+def intact(home: Path, receipt: Receipt) -> bool:
+    """Whether every file and folder that the receipt promises is there and unchanged.
+
+    A folder with a manifest is believed where the manifest is the same and every file has its size.
+    """
+    files = receipt.get("files", {})
+    if not isinstance(files, dict):
+        raise ValueError(f"a receipt's files must map paths to digests, got {files!r}")
+    return all(_digest(home / name) == digest for name, digest in files.items())
+
+
+def _digest(path: Path) -> str | None:
+    if path.is_dir():
+        try:
+            manifest = checkpoints.read_manifest(path)
+        except CheckpointError:
+            return None
+        parts = ((path / file.path, file.size) for file in manifest.files)
+        whole = all(part.is_file() and part.stat().st_size == size for part, size in parts)
+        return manifest.digest if whole else None
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hash(context: RunContext, stage: str, iteration: int, shard: int, inputs: Mapping[str, Json]) -> str:
+    everything = [context.config.identity, stage, iteration, shard, dict(inputs)]
+    text = json.dumps(everything, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _seconds(con: Connection, row: StageRow) -> float:
+    """How long the stage worked, over all its shards so far."""
+    parts = [part for part in stages.of_run(con, row.run) if (part.iteration, part.stage) == (row.iteration, row.stage)]
+    return sum((part.finished_at - part.started_at).total_seconds() for part in parts)
