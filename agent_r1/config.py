@@ -174,6 +174,11 @@ class WarmStartConfig(_Section):
     sloppy_learning_rate: float = Field(1e-3, gt=0)
     expert_share: float = Field(0.05, ge=0, le=1)
 
+    @property
+    def total_steps(self) -> int:
+        """Steps of all phases."""
+        return self.curriculum_steps + self.steps + self.sloppy_steps
+
 
 class EvaluationConfig(_Section):
     """Validation before training and after iterations: greedy, and sampled at temperature 1."""

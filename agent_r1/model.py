@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
 
 from agent_r1 import tiny
 from agent_r1.chat import give_template, load_tokenizer
@@ -23,6 +24,8 @@ from agent_r1.config import Config
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.pretrained import load_packaged
 from agent_r1.seeds import derive
+
+transformers_logging.disable_progress_bar()
 
 
 class ValueHead(nn.Module):

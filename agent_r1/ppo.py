@@ -5,8 +5,9 @@ Reading annotations and keeping checkpoints is left to tasks and storage. Axes a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from agent_r1.advantages import gae, whiten
 from agent_r1.batch import Batch, make_batch
 from agent_r1.config import Config
+from agent_r1.errors import CheckpointError
 from agent_r1.losses import kl, masked_mean, policy_loss, value_loss
 from agent_r1.model import Policy, Scores
 from agent_r1.seeds import generator
@@ -69,7 +71,7 @@ class _Tally:
         return self.sums.get(name, 0.0) / max(self.steps, 1)
 
 
-def make_learner(policy: Policy, config: Config, state: dict[str, object] | None = None) -> Learner:
+def make_learner(policy: Policy, config: Config, state: Mapping[str, Any] | None = None) -> Learner:
     """A learner with a new optimizer, or with the optimizer state of a checkpoint."""
     settings = config.ppo
     groups = [
@@ -78,8 +80,16 @@ def make_learner(policy: Policy, config: Config, state: dict[str, object] | None
     ]
     optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
     if state is not None:
-        optimizer.load_state_dict(state)
+        try:
+            optimizer.load_state_dict(state["optimizer"])
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint's optimizer state does not fit its model: {error}") from error
     return Learner(policy, optimizer)
+
+
+def learner_state(learner: Learner) -> dict[str, Any]:
+    """What a checkpoint keeps beside the weights. No random state: every seed is derived from what it is for."""
+    return {"optimizer": learner.optimizer.state_dict()}
 
 
 def update(

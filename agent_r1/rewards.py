@@ -49,7 +49,7 @@ def reward_parts(trajectory: Trajectory, question: Question, prices: RewardConfi
     pieces = evidence_by_turn(trajectory.turns, question)
     earlier: set[str] = set()
     for turn, found in zip(trajectory.turns, pieces, strict=True):
-        keys = [_key(call) for call in turn.calls if not call.malformed]
+        keys = [call_key(call) for call in turn.calls if not call.malformed]
         parts[turn.index] = {
             "evidence": prices.evidence * found / max(len(question.evidence), 1),
             "turn": prices.turn * bool(turn.calls),
@@ -106,5 +106,6 @@ def _in_view(call: CallRecord, question: Question) -> set[int]:
     return found
 
 
-def _key(call: CallRecord) -> str:
+def call_key(call: CallRecord) -> str:
+    """What makes two calls the same: the tool and its arguments, whatever their order."""
     return json.dumps([call.name, dict(call.arguments)], sort_keys=True, ensure_ascii=False)

@@ -61,7 +61,7 @@ def evaluate(home: Path, target: Target, data: Path | None, split: str) -> Mappi
     """Metrics of the target by name."""
     from tasks.evaluate import evaluate_target
 
-    return evaluate_target(home, target.policy, target.config, data, split)
+    return evaluate_target(target.policy, target.config, data, split)
 
 
 def _of_folder(folder: Path, default: Config) -> Target:

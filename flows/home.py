@@ -70,4 +70,5 @@ def stored_row(home: Path, run: str) -> RunRow:
 
 def stored_context(home: Path, run: str) -> RunContext:
     """The context of a run as it is stored. RunError where there is none."""
-    return RunContext(home, run, parse(stored_row(home, run).config, f"the stored configuration of run {run!r}"))
+    config = parse(stored_row(home, run).config, f"the stored configuration of run {run!r}")
+    return RunContext(home, run, config, os.environ.get("MLFLOW_TRACKING_URI"))

@@ -34,7 +34,7 @@ def iterate(context: RunContext, start_from: str | None, progress: Progress) -> 
     checkpoint = warm_start.warm_start(context, prepared, start_from)
     progress.stage("evaluate")
     evaluated = evaluate.evaluate(context, 0, prepared, checkpoint)
-    publish.publish(context, 0, checkpoint, evaluated)
+    publish.publish(context, 0, prepared, checkpoint, evaluated)
     progress.iteration(0)
     for iteration in range(1, context.config.iterations + 1):
         rollouts = [rollout.rollout(context, iteration, shard, prepared, checkpoint) for shard in range(shards)]
@@ -43,5 +43,5 @@ def iterate(context: RunContext, start_from: str | None, progress: Progress) -> 
         evaluated = None
         if iteration % context.config.evaluation.every == 0 or iteration == context.config.iterations:
             evaluated = evaluate.evaluate(context, iteration, prepared, checkpoint)
-        publish.publish(context, iteration, checkpoint, evaluated)
+        publish.publish(context, iteration, prepared, checkpoint, evaluated)
         progress.iteration(iteration)

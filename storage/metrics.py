@@ -54,6 +54,14 @@ def load(con: DuckDBPyConnection, run: str) -> list[MetricRow]:
     return [MetricRow(iteration, key, value, from_utc(at), stage) for iteration, key, value, at, stage in rows]
 
 
+def value(con: DuckDBPyConnection, run: str, iteration: int, key: str) -> float:
+    """One value, NaN where there is none."""
+    found = con.execute(
+        "SELECT value FROM metrics WHERE run = ? AND iteration = ? AND key = ?", [run, iteration, key]
+    ).fetchone()
+    return float("nan") if found is None or found[0] is None else float(found[0])
+
+
 def as_frame(con: DuckDBPyConnection, runs: Sequence[str]) -> pd.DataFrame:
     """The values of some runs: columns run, iteration, key, value, at (UTC), stage; by run, iteration and name."""
     frame = con.execute(

@@ -55,6 +55,8 @@ class RunContext:
     home: Path
     run: str
     config: Config
+    tracking_uri: str | None = None
+    """An MLflow server, None for the home's own files."""
 
     @property
     def store(self) -> Store:

@@ -1,4 +1,4 @@
-"""Stages that compute next to nothing but store, checkpoint and resume for real. Run as a script: a whole run of them."""
+"""Stages that compute next to nothing but store, checkpoint and resume for real. As a script: a whole run of them."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Fakes:
 
         return run_stage(context, "warm_start", 0, {"prepared": dict(prepared), "start_from": start_from}, work)
 
-    def shards(self, context: RunContext) -> int:
+    def shards(self, _context: RunContext) -> int:
         return SHARDS
 
     def rollout(
-        self, context: RunContext, iteration: int, shard: int, prepared: Receipt, checkpoint: Receipt
+        self, context: RunContext, iteration: int, shard: int, _prepared: Receipt, checkpoint: Receipt
     ) -> Receipt:
         def work() -> Work:
             self._begin(f"rollout {iteration}.{shard}")
@@ -71,7 +71,7 @@ class Fakes:
 
         return run_stage(context, "rollout", iteration, {"checkpoint": dict(checkpoint)}, work, shard)
 
-    def annotate(self, context: RunContext, iteration: int, prepared: Receipt, rollouts: list[Receipt]) -> Receipt:
+    def annotate(self, context: RunContext, iteration: int, _prepared: Receipt, rollouts: list[Receipt]) -> Receipt:
         def work() -> Work:
             self._begin(f"annotate {iteration}")
             return Work({"rows": 8}, metrics={"rollout/reward_mean": iteration / 10})
@@ -86,7 +86,7 @@ class Fakes:
         inputs = {"checkpoint": dict(checkpoint), "annotated": dict(annotated)}
         return run_stage(context, "update", iteration, inputs, work)
 
-    def evaluate(self, context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt) -> Receipt:
+    def evaluate(self, context: RunContext, iteration: int, _prepared: Receipt, checkpoint: Receipt) -> Receipt:
         def work() -> Work:
             self._begin(f"evaluate {iteration}")
             scores = {"eval/sampled/exact_match": iteration / 4, "eval/greedy/exact_match": iteration / 2}
@@ -102,7 +102,7 @@ class Fakes:
         inputs = {"checkpoint": dict(checkpoint), "evaluated": dict(evaluated) if evaluated else None}
         return run_stage(context, "publish", iteration, inputs, work)
 
-    def close(self, context: RunContext, status: str) -> None:
+    def close(self, _context: RunContext, status: str) -> None:
         self.closed.append(status)
 
     def install(self, put: Callable[[ModuleType, str, Any], None]) -> None:
@@ -121,8 +121,8 @@ def main(home: Path, run: str, pause: float) -> None:
     from prefect import task
     from prefect.cache_policies import NO_CACHE
 
-    from flows.start import begin
     from flows.session import run_training
+    from flows.start import begin
 
     def note(name: str) -> None:
         print(f"begin {name}", flush=True)

@@ -1,0 +1,106 @@
+"""What a set of trajectories says: exact match and F1 by hops and by kind, how they ended, what they did with the tools.
+
+All functions take trajectories with the questions they attempt, and return metrics by name. Storing is left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
+
+from agent_r1.questions.records import Question
+from agent_r1.rewards import COMPONENTS, call_key, evidence_by_turn
+from agent_r1.scoring import normalize_answer
+from agent_r1.trajectory import Annotation, CallRecord, Ending, Trajectory
+
+Attempted = tuple[Trajectory, Question]
+
+
+def evaluation_metrics(mode: str, trajectories: Sequence[Trajectory], questions: Mapping[str, Question]) -> dict[str, float]:
+    """`eval/<mode>/...`: scores over all, by number of hops and by kind, and behaviour; empty for no trajectories."""
+    pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
+    found: dict[str, float] = {}
+    for name, group in {"": pairs, **_groups(pairs)}.items():
+        found[f"exact_match{name}"] = _mean(group, lambda pair: pair[0].exact_match)
+        found[f"f1{name}"] = _mean(group, lambda pair: pair[0].f1)
+    found.update(_behaviour(pairs))
+    for ending in get_args(Ending):
+        found[f"ending/{ending}"] = _mean(pairs, lambda pair, ending=ending: pair[0].ending == ending)
+    return {f"eval/{mode}/{name}": value for name, value in found.items()} if pairs else {}
+
+
+def rollout_metrics(
+    trajectories: Sequence[Trajectory],
+    questions: Mapping[str, Question],
+    annotations: Sequence[Annotation],
+    seconds: float,
+) -> dict[str, float]:
+    """`rollout/...` and `reward/<component>` of an iteration; components are means per trajectory.
+
+    `seconds` is how long sampling took, for rollout/tokens_per_second, the one value here that a clock decides.
+    """
+    pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
+    if not pairs:
+        return {}
+    totals = dict.fromkeys(COMPONENTS, 0.0)
+    for annotation in annotations:
+        for parts in annotation.reward_parts.values():
+            for name, value in parts.items():
+                totals[name] += value
+    tokens = sum(len(turn.action_ids) for trajectory in trajectories for turn in trajectory.turns)
+    found = {f"rollout/{name}": value for name, value in _behaviour(pairs).items()}
+    found["rollout/exact_match"] = _mean(pairs, lambda pair: pair[0].exact_match)
+    found["rollout/reward_mean"] = sum(totals.values()) / len(pairs)
+    found["rollout/action_tokens_mean"] = tokens / len(pairs)
+    found["rollout/tokens_per_second"] = tokens / seconds if seconds > 0 else float("nan")
+    found.update({f"reward/{name}": total / len(pairs) for name, total in totals.items()})
+    return found
+
+
+def _behaviour(pairs: Sequence[Attempted]) -> dict[str, float]:
+    """Means per trajectory of turns and calls; shares of trajectories with at least one such thing; evidence covered."""
+    calls = [[call for turn in trajectory.turns for call in turn.calls] for trajectory, _ in pairs]
+    count = max(len(pairs), 1)
+    return {
+        "turns_mean": _mean(pairs, lambda pair: len(pair[0].turns)),
+        "tool_calls_mean": sum(map(len, calls)) / count,
+        "no_call": sum(not made for made in calls) / count,
+        "answered": _mean(pairs, lambda pair: pair[0].ending == "answered"),
+        "truncated": _mean(pairs, lambda pair: pair[0].ending == "truncated"),
+        "malformed": sum(any(call.malformed for call in made) for made in calls) / count,
+        "failed": sum(any(not call.ok and not call.malformed for call in made) for made in calls) / count,
+        "repeated": sum(_repeats(made) for made in calls) / count,
+        "evidence": _mean(pairs, _evidence_share),
+        "gold_in_view": _mean(pairs, _gold_in_view),
+    }
+
+
+def _repeats(calls: Sequence[CallRecord]) -> bool:
+    keys = [call_key(call) for call in calls if not call.malformed]
+    return len(set(keys)) < len(keys)
+
+
+def _evidence_share(pair: Attempted) -> float:
+    trajectory, question = pair
+    return sum(evidence_by_turn(trajectory.turns, question)) / max(len(question.evidence), 1)
+
+
+def _gold_in_view(pair: Attempted) -> float:
+    """Whether a gold answer stands in what the tools returned: then a wrong answer is not the tools' fault."""
+    trajectory, question = pair
+    seen = f" {normalize_answer(' '.join(turn.observation_text for turn in trajectory.turns))} "
+    return float(any(f" {gold} " in seen for answer in question.answers if (gold := normalize_answer(answer))))
+
+
+def _groups(pairs: Sequence[Attempted]) -> dict[str, list[Attempted]]:
+    groups: dict[str, list[Attempted]] = {}
+    for pair in pairs:
+        if pair[1].hops is not None:
+            groups.setdefault(f"/hops_{pair[1].hops}", []).append(pair)
+        if pair[1].kind:
+            groups.setdefault(f"/kind_{pair[1].kind}", []).append(pair)
+    return dict(sorted(groups.items()))
+
+
+def _mean(pairs: Sequence[Attempted], value: Callable[[Attempted], float]) -> float:
+    return sum(value(pair) for pair in pairs) / max(len(pairs), 1)

@@ -1,0 +1,68 @@
+"""What prepare left, opened again: the questions of a split, and the environment that a policy acts in.
+
+Making it is left to prepare.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+
+from agent_r1.chat import Chat
+from agent_r1.environment import Environment, open_tools
+from agent_r1.model import Policy, load
+from agent_r1.questions.records import Question
+from agent_r1.world.generate import generate, write_database
+from storage import checkpoints, passages, questions
+from storage.files import replace_file
+from tasks.context import RunContext
+
+
+def question_ids(context: RunContext, split: str) -> list[str]:
+    """The ids of a split's questions, in the order in which they were prepared."""
+    return (context.data / split / "questions.txt").read_text(encoding="utf-8").splitlines()
+
+
+def load_questions(context: RunContext, ids: Sequence[str]) -> dict[str, Question]:
+    """Questions of the store by id."""
+    with context.store.read() as con:
+        return {question.id: question for question in questions.load(con, list(dict.fromkeys(ids)))}
+
+
+@contextmanager
+def open_environment(context: RunContext, split: str, policy: Policy) -> Iterator[Environment]:
+    """The tools of a split, closed at the end. A world's database that is gone is written again from its seed."""
+    config = context.config
+    folder = context.data / split
+    database = folder / "world.duckdb"
+    if config.data.path is None and not database.exists():
+        world = generate(config.world)[split]
+        replace_file(database, lambda path: write_database(world, path))
+    corpus = passages.read(folder / "passages.parquet") if "search" in config.tools else []
+    tools = open_tools(config.tools, database, corpus)
+    try:
+        chat = Chat(policy.tokenizer, tools, config.rollout.system_prompt)
+        yield Environment(tools, chat, config.rollout.tool_timeout, config.rollout.max_observation)
+    finally:
+        for tool in tools:
+            tool.close()
+
+
+def sampling_policy(context: RunContext, iteration: int) -> Policy:
+    """The policy of a checkpoint, only to be read: the last one loaded is kept for the stages that follow."""
+    manifest = checkpoints.read_manifest(context.checkpoint(iteration))
+    return _verified(context, iteration, manifest.digest)
+
+
+@lru_cache(maxsize=1)
+def _verified(context: RunContext, iteration: int, digest: str) -> Policy:
+    del digest  # a part of the key: another checkpoint in the same place is another policy
+    return learning_policy(context, iteration)
+
+
+def learning_policy(context: RunContext, iteration: int) -> Policy:
+    """The policy of a checkpoint, every file checked against its manifest, for the caller alone."""
+    folder = context.checkpoint(iteration)
+    checkpoints.verify(folder)
+    return load(folder, context.config)

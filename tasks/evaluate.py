@@ -1,0 +1,97 @@
+"""evaluate: a checkpoint on validation questions, greedy and sampled; and any model, on any questions, for the asking."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from agent_r1 import model
+from agent_r1.chat import Chat
+from agent_r1.config import Config
+from agent_r1.environment import Environment, open_tools
+from agent_r1.evaluation import evaluation_metrics
+from agent_r1.hf_sampler import EmbeddedSampler
+from agent_r1.rollout import Attempt, Origin, rollout
+from agent_r1.trajectory import Purpose
+from agent_r1.world.generate import write_database
+from storage import trajectories
+from tasks.data import load_questions, open_environment, question_ids, sampling_policy
+from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
+
+MODES: tuple[Purpose, ...] = ("greedy", "sampled")
+
+
+@task(name="evaluate", task_run_name="evaluate {iteration}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate(context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt) -> Receipt:
+    """Receipt: how many questions were answered in each mode."""
+    inputs = {"prepared": dict(prepared), "checkpoint": dict(checkpoint)}
+    return run_stage(context, "evaluate", iteration, inputs, lambda: _evaluate(context, iteration))
+
+
+def _evaluate(context: RunContext, iteration: int) -> Work:
+    ids = question_ids(context, "validation")[: context.config.evaluation.questions]
+    questions = load_questions(context, ids)
+    policy = sampling_policy(context, iteration)
+    with open_environment(context, "validation", policy) as environment:
+        made = _answer(policy, environment, questions, context.config, context.run, iteration)
+
+    def save(con: Connection) -> None:
+        for mode, rows in made.items():
+            trajectories.save(con, context.run, iteration, mode, 0, rows)
+
+    return Work({"questions": len(questions)}, save, _score(made, questions))
+
+
+def evaluate_target(policy: str, config: Config, data: Path | None, split: str) -> dict[str, float]:
+    """Metrics of any model folder or hub id on a split of the configuration's questions, or on all of a file's."""
+    chosen = _split(config, data, split)
+    questions = {question.id: question for question in chosen.questions}
+    loaded = model.create(config.model_copy(update={"model": config.model.model_copy(update={"path": policy})}))
+    with tempfile.TemporaryDirectory(prefix="agent-r1-") as folder:
+        database = Path(folder) / "world.duckdb"
+        if chosen.world is not None:
+            write_database(chosen.world, database)
+        tools = open_tools(config.tools, database, chosen.passages)
+        try:
+            chat = Chat(loaded.tokenizer, tools, config.rollout.system_prompt)
+            environment = Environment(tools, chat, config.rollout.tool_timeout, config.rollout.max_observation)
+            return _score(_answer(loaded, environment, questions, config, "evaluate", 0), questions)
+        finally:
+            for tool in tools:
+                tool.close()
+
+
+def _answer(
+    policy: Policy, environment: Environment, questions: Mapping[str, Question], config: Config, run: str, iteration: int
+) -> dict[Purpose, list[Trajectory]]:
+    """One trajectory for each question in each mode, a shard's size at a time."""
+    made: dict[Purpose, list[Trajectory]] = {}
+    attempts = [Attempt(question, 0) for question in questions.values()]
+    for mode in MODES:
+        made[mode] = []
+        for start in range(0, len(attempts), config.rollout.shard_size):
+            part = attempts[start : start + config.rollout.shard_size]
+            origin = Origin(run, iteration, mode, iteration)
+            made[mode] += rollout(part, EmbeddedSampler(policy), environment, config, origin)
+    return made
+
+
+def _score(made: Mapping[Purpose, Sequence[Trajectory]], questions: Mapping[str, Question]) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for mode, rows in made.items():
+        metrics |= evaluation_metrics(mode, rows, questions)
+    return metrics
+
+
+def _split(config: Config, data: Path | None, split: str) -> Split:
+    if data is not None:
+        if {"sql", "lookup"} & set(config.tools):
+            raise ConfigError(f"--data: the tools {', '.join(config.tools)} need the built-in world's database")
+        return of_file(split, data)
+    found = {each.name: each for each in splits(config)}
+    if split not in found:
+        raise ConfigError(f"--split: there is no split {split!r}; there is {', '.join(found)}")
+    return found[split]

@@ -1,0 +1,116 @@
+"""publish: what the rows say, shown in MLflow; and checkpoints that are no longer kept, removed. Both can be repeated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from agent_r1.questions.records import Json, Question
+from agent_r1.trajectory import Trajectory
+from storage import checkpoints, metrics, questions, runs, trajectories
+from storage.metrics import MetricRow
+from storage.tracking import Status, Tracker
+from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
+from tasks.versions import code_version
+
+EXAMPLES = 12
+STATUS: dict[str, Status] = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+
+
+@task(name="publish", task_run_name="publish {iteration}", cache_policy=NO_CACHE, persist_result=False)
+def publish(
+    context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt, evaluated: Receipt | None
+) -> Receipt:
+    """Receipt: how many metric rows are shown. The MLflow run's id is in the table of runs."""
+    inputs = {"checkpoint": dict(checkpoint), "evaluated": None if evaluated is None else dict(evaluated)}
+    receipt = run_stage(context, "publish", iteration, inputs, lambda: _publish(context, iteration, prepared))
+    _retain(context, iteration)
+    return receipt
+
+
+def close(context: RunContext, status: str) -> None:
+    """Show how the run ended; nothing where it was never shown."""
+    with context.store.read() as con:
+        row = runs.find(con, context.run)
+    if row is not None and row.mlflow_run_id is not None:
+        _tracker(context).set_status(row.mlflow_run_id, STATUS[status])
+
+
+def _publish(context: RunContext, iteration: int, prepared: Receipt) -> Work:
+    with context.store.read() as con:
+        row = runs.find(con, context.run)
+        rows = [each for each in metrics.load(con, context.run) if each.iteration <= iteration]
+        examples = _examples(con, context, iteration)
+    assert row is not None
+    tracker = _tracker(context)
+    tags = {"agent_r1.code_version": code_version(), "mlflow.source.name": "agent-r1 train"}
+    run_id = tracker.ensure_run(context.run, row.identity, context.config.flat(), tags, row.mlflow_run_id)
+    tracker.set_status(run_id, "RUNNING")
+    if iteration == 0:
+        _show_data(context, tracker, run_id, prepared)
+    tracker.log_metrics(run_id, rows)
+    if examples:
+        tracker.log_table(run_id, f"trajectories/{iteration:05d}", examples)
+
+    def save(con: Connection) -> None:
+        runs.set_mlflow_run_id(con, context.run, run_id)
+
+    return Work({"metrics": len(rows)}, save)
+
+
+def _tracker(context: RunContext) -> Tracker:
+    return Tracker(context.home, context.tracking_uri)
+
+
+def _show_data(context: RunContext, tracker: Tracker, run_id: str, prepared: Receipt) -> None:
+    """The data sets: each split's counts, and as digest the hash of its question ids."""
+    counts, files = prepared["questions"], prepared["files"]
+    assert isinstance(counts, dict)
+    assert isinstance(files, dict)
+    for split, count in counts.items():
+        digest = str(files[context.name(context.data / split / "questions.txt")])
+        source = context.config.data.path or "the built-in world"
+        tracker.log_dataset(run_id, split, digest, source, split, {"questions": count})
+
+
+def _examples(con: Connection, context: RunContext, iteration: int) -> list[Mapping[str, Json]]:
+    """Some trajectories to read: of the evaluation where there was one, else of the rollout."""
+    for purpose in ("sampled", "train"):
+        found = trajectories.load(con, context.run, iteration, purpose)[:EXAMPLES]
+        if found:
+            asked = questions.load(con, [each.question_id for each in found])
+            return [_example(each, question) for each, question in zip(found, asked, strict=True)]
+    return []
+
+
+def _example(trajectory: Trajectory, question: Question) -> Mapping[str, Json]:
+    turns = [f"{turn.action_text}\n-> {turn.observation_text}".removesuffix("\n-> ") for turn in trajectory.turns]
+    return {
+        "trajectory": trajectory.trajectory_id,
+        "question": question.text,
+        "gold": " | ".join(question.answers),
+        "answer": trajectory.answer,
+        "exact_match": trajectory.exact_match,
+        "ending": trajectory.ending,
+        "turns": "\n".join(turns),
+    }
+
+
+def _retain(context: RunContext, iteration: int) -> None:
+    """Remove the checkpoints before this one that keep_checkpoints does not name."""
+    made = [each for each in checkpoints.finished(context.checkpoints) if each <= iteration]
+    with context.store.read() as con:
+        rows = metrics.load(con, context.run)
+    best = best_iteration(rows, context.config.evaluation.metric, iteration)
+    for each in set(made) - checkpoints.retained(made, context.config.keep_checkpoints, best):
+        checkpoints.remove(context.checkpoint(each))
+
+
+def best_iteration(rows: Sequence[MetricRow], metric: str, last: int) -> int | None:
+    """The earliest iteration up to `last` with the highest value of the metric; None where it has none."""
+    values = {row.iteration: row.value for row in rows if row.key == metric and row.iteration <= last}
+    values = {iteration: value for iteration, value in values.items() if not math.isnan(value)}
+    return max(sorted(values), key=lambda iteration: values[iteration], default=None)

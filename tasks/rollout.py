@@ -1,0 +1,44 @@
+"""rollout: attempts at the questions of an iteration, in shards; a shard that is stored is never sampled again."""
+
+from __future__ import annotations
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from agent_r1.hf_sampler import EmbeddedSampler
+from agent_r1.rollout import Attempt, Origin, draw
+from agent_r1.rollout import rollout as sample
+from storage import trajectories
+from tasks.data import load_questions, open_environment, question_ids, sampling_policy
+from tasks.stage import Receipt, RunContext, Work, run_stage
+
+
+def shards(context: RunContext) -> int:
+    """How many shards an iteration has."""
+    settings = context.config.rollout
+    return -(-settings.questions * settings.attempts // settings.shard_size)
+
+
+@task(name="rollout", task_run_name="rollout {iteration}.{shard}", cache_policy=NO_CACHE, persist_result=False)
+def rollout(context: RunContext, iteration: int, shard: int, prepared: Receipt, checkpoint: Receipt) -> Receipt:
+    """Receipt: how many trajectories and sampled tokens. The weights are those of the checkpoint before."""
+    inputs = {"prepared": dict(prepared), "checkpoint": dict(checkpoint)}
+    return run_stage(context, "rollout", iteration, inputs, lambda: _rollout(context, iteration, shard), shard)
+
+
+def _rollout(context: RunContext, iteration: int, shard: int) -> Work:
+    config = context.config
+    pairs = draw(question_ids(context, "train"), config.rollout, config.seed, iteration)
+    size = config.rollout.shard_size
+    mine = pairs[shard * size : (shard + 1) * size]
+    questions = load_questions(context, [question_id for question_id, _ in mine])
+    attempts = [Attempt(questions[question_id], number) for question_id, number in mine]
+    policy = sampling_policy(context, iteration - 1)
+    origin = Origin(context.run, iteration, "train", iteration - 1)
+    with open_environment(context, "train", policy) as environment:
+        made = sample(attempts, EmbeddedSampler(policy), environment, config, origin)
+    tokens = sum(len(turn.action_ids) for trajectory in made for turn in trajectory.turns)
+    return Work(
+        {"trajectories": len(made), "action_tokens": tokens},
+        lambda con: trajectories.save(con, context.run, iteration, "train", shard, made),
+    )

@@ -1,0 +1,96 @@
+"""The embedded Prefect server, for real: one run of fake stages, killed with -9 and run again."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fakes import config
+
+from flows import server
+from flows.reports import runs
+from flows.server import ServerError, prefect_server
+from storage import stages
+from tasks.context import RunContext
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(home: Path, pause: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("fakes.py")), str(home), "a", str(pause)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PREFECT_LOGGING_LEVEL": "CRITICAL"},
+    )
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
+def alive(pid: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return state not in ("", "Z")
+
+
+def wait_until_gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 5
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(alive(pid) for pid in pids)
+
+
+def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
+    first = start(tmp_path, 0.3)
+    assert first.stdout is not None
+    for line in first.stdout:
+        if line == "begin update 1\n":
+            break
+    servers = children(first.pid)
+    first.kill()
+    first.wait()
+    assert servers
+    assert wait_until_gone(servers)
+    assert runs(tmp_path).json == [pytest.approx({"status": "killed"})] or "killed" in runs(tmp_path).json_text()
+
+    second = start(tmp_path, 0.0)
+    said, _ = second.communicate(timeout=120)
+    assert second.returncode == 0
+    begun = [line for line in said.splitlines() if line.startswith("begin ")]
+    assert begun[:3] == ["begin update 1", "begin evaluate 1", "begin publish 1"]
+    with RunContext(tmp_path, "a", config()).store.read() as con:
+        done = stages.of_run(con, "a")
+    assert len(done) == 16
+    assert {row.attempt for row in done} == {1}
+    with sqlite3.connect(tmp_path / "prefect" / "prefect.db") as con:
+        states = [state for (state,) in con.execute("SELECT state_type FROM flow_run ORDER BY start_time")]
+        tasks = con.execute("SELECT count(*) FROM task_run WHERE state_type = 'COMPLETED'").fetchone()[0]
+    assert states == ["CRASHED", "COMPLETED"]
+    assert tasks >= 16  # every stage of the second flow, skipped or not
+
+
+def test_the_users_server_is_used_and_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    with prefect_server(tmp_path) as url:
+        assert url == "http://127.0.0.1:1/api"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_does_not_come_up_is_one_line_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "child.py"
+    script.write_text("import sys; print('first'); sys.exit('no room left')")
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr(server, "CHILD", script)
+    before = dict(os.environ)
+    with pytest.raises(ServerError, match=r"ended with status 1.*server.log.*no room left"), prefect_server(tmp_path):
+        pass
+    assert dict(os.environ) == before

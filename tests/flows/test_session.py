@@ -1,0 +1,116 @@
+"""Runs from begin to end, resumed after failures: fake stages, a real store, no Prefect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes import Fakes, config
+
+from agent_r1.errors import RunError
+from flows.home import stored_row
+from flows.locks import run_lock
+from flows.session import run_training
+from flows.start import begin, resume
+from storage import metrics, stages
+from tasks.context import RunContext
+
+WHOLE = [
+    "prepare", "warm_start", "evaluate 0", "publish 0",
+    "rollout 1.0", "rollout 1.1", "annotate 1", "update 1", "evaluate 1", "publish 1",
+    "rollout 2.0", "rollout 2.1", "annotate 2", "update 2", "evaluate 2", "publish 2",
+]  # fmt: skip
+Install = Callable[[str], Fakes]
+
+
+def train(home: Path, said: list[str] | None = None, **changes: object) -> RunContext:
+    return run_training(home, "a", lambda: begin(home, "a", config(**changes)), ([] if said is None else said).append)
+
+
+def rows(context: RunContext) -> list[tuple[object, ...]]:
+    """The rows that a killed and resumed run has in common with one that was never disturbed."""
+    with context.store.read() as con:
+        ledger = [
+            (row.iteration, row.stage, row.shard, row.receipt, row.input_hash, row.attempt)
+            for row in stages.of_run(con, context.run)
+        ]
+        values = [
+            (row.iteration, row.key, row.value, row.stage)
+            for row in metrics.load(con, context.run)
+            if not row.key.startswith("time/")
+        ]
+    return sorted([*ledger, *values], key=str)
+
+
+def test_stages_run_in_the_order_of_the_dag(tmp_path: Path, fakes: Install) -> None:
+    made = fakes("")
+    train(tmp_path)
+    assert made.begun == WHOLE
+    assert made.closed == ["finished"]
+    assert stored_row(tmp_path, "a").status == "finished"
+
+
+@pytest.mark.parametrize("fail_at", WHOLE)
+def test_a_run_that_failed_anywhere_goes_on_to_the_same_rows(tmp_path: Path, fakes: Install, fail_at: str) -> None:
+    broken = fakes(fail_at)
+    with pytest.raises(RuntimeError, match=f"{fail_at} fails"):
+        train(tmp_path / "broken")
+    assert stored_row(tmp_path / "broken", "a").status == "failed"
+    assert broken.closed == ["failed"]
+    again = fakes("")
+    context = run_training(tmp_path / "broken", "a", lambda: resume(tmp_path / "broken", "a"), lambda _: None)
+    assert again.begun == WHOLE[WHOLE.index(fail_at) :]
+    fakes("")
+    assert rows(context) == rows(train(tmp_path / "whole"))
+
+
+def test_more_iterations_go_on_where_the_run_ended(tmp_path: Path, fakes: Install) -> None:
+    fakes("")
+    train(tmp_path, iterations=1)
+    made = fakes("")
+    train(tmp_path, iterations=2)
+    assert made.begun == WHOLE[10:]
+
+
+def test_the_last_iteration_is_always_evaluated(tmp_path: Path, fakes: Install) -> None:
+    made = fakes("")
+    train(tmp_path, iterations=5, evaluation={"every": 2})
+    assert [name for name in made.begun if name.startswith("evaluate")] == [
+        "evaluate 0", "evaluate 2", "evaluate 4", "evaluate 5",
+    ]  # fmt: skip
+
+
+def test_ctrl_c_leaves_a_stopped_run(tmp_path: Path, fakes: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fakes("")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tasks.annotate.annotate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path)
+    assert stored_row(tmp_path, "a").status == "stopped"
+    assert made.closed == ["stopped"]
+
+
+def test_a_run_in_use_is_refused_before_anything_is_stored(tmp_path: Path, fakes: Install) -> None:
+    made = fakes("")
+    with run_lock(tmp_path / "runs" / "a"), pytest.raises(RunError, match="in use by process"):
+        train(tmp_path)
+    assert made.begun == []
+    assert not (tmp_path / "store.duckdb").exists()
+
+
+def test_a_resumed_run_says_what_it_skips_once(
+    tmp_path: Path, fakes: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fakes("rollout 2.1")
+    with pytest.raises(RuntimeError):
+        train(tmp_path)
+    capsys.readouterr()
+    fakes("")
+    train(tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "skipping what is done: iterations 0 to 1, 1 of 2 shards of iteration 2"
+    assert [line.partition("  ")[0] for line in lines[1:]] == ["iteration 2/2"]

@@ -1,0 +1,87 @@
+"""What people and programs read of stored rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+
+from fakes import config
+
+from flows import tables
+from flows.progress import iteration_line, skipped_line
+from storage.metrics import MetricRow
+from storage.stages import StageRow
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def metric(iteration: int, key: str, value: float) -> MetricRow:
+    return MetricRow(iteration, key, value, NOW, "evaluate")
+
+
+def stage(iteration: int, name: str, shard: int = 0, seconds: float = 1.5) -> StageRow:
+    return StageRow(
+        run="a",
+        iteration=iteration,
+        stage=name,
+        shard=shard,
+        receipt={},
+        input_hash="",
+        started_at=NOW,
+        finished_at=NOW + timedelta(seconds=seconds),
+        pid=1,
+        code_version="",
+        library_versions={},
+    )
+
+
+def test_an_iteration_is_one_line_of_results_and_times() -> None:
+    rows = [
+        metric(3, "rollout/reward_mean", 0.4123),
+        metric(3, "eval/greedy/exact_match", 0.5),
+        metric(3, "time/update_seconds", 5.04),
+        metric(3, "time/rollout_seconds", 12.1),
+        metric(2, "eval/sampled/exact_match", 0.9),
+    ]
+    line = "iteration  3/20  reward  0.412  greedy EM  0.500  |  rollout 12.1 s, update 5.0 s"
+    assert iteration_line(rows, 3, 20) == line
+
+
+def test_what_is_skipped_is_one_line() -> None:
+    rows = [stage(i, "publish") for i in range(4)] + [stage(4, "rollout"), stage(4, "rollout", 1)]
+    assert skipped_line(rows, 3) == "skipping what is done: iterations 0 to 3, 2 of 3 shards of iteration 4"
+    assert skipped_line([stage(0, "prepare")], 3) == "skipping what is done: prepare of iteration 0"
+    assert skipped_line([stage(0, "publish")], 3) == "skipping what is done: iteration 0"
+    assert skipped_line([], 3) is None
+
+
+def test_the_learning_table_has_a_row_an_iteration_and_no_empty_columns() -> None:
+    grid = tables.learning("a", [metric(0, "eval/sampled/exact_match", 0.1), metric(1, "rollout/reward_mean", 0.3)])
+    assert grid.records() == [
+        {"iteration": 0, "sampled EM": 0.1, "reward": None},
+        {"iteration": 1, "sampled EM": None, "reward": 0.3},
+    ]
+
+
+def test_seconds_of_shards_are_added_up() -> None:
+    rows = [stage(0, "prepare"), stage(1, "rollout"), stage(1, "rollout", 1, 2.0)]
+    assert tables.stage_times("a", rows).records() == [
+        {"iteration": 0, "prepare": "1.5", "rollout": None, "shards": None},
+        {"iteration": 1, "prepare": None, "rollout": "3.5", "shards": 2},
+    ]
+
+
+def test_runs_are_summed_up_by_first_best_and_last() -> None:
+    series = [metric(i, "eval/sampled/exact_match", value) for i, value in enumerate((0.1, 0.7, math.nan, 0.6))]
+    (row,) = tables.summary({"a": series}).rows
+    assert list(row) == ["eval/sampled/exact_match", "a", 0.1, 0.7, 1, 0.6, 3]
+
+
+def test_configurations_are_compared_key_by_key() -> None:
+    grid = tables.config_differences({"a": config(), "b": config(seed=1, rewards={"turn": 0.0})})
+    assert [list(row) for row in grid.rows] == [["seed", "0", "1"], ["rewards.turn", "-0.05", "0.0"]]
+
+
+def test_json_has_null_for_what_is_not_a_number() -> None:
+    assert json.loads(tables.as_json({"a": [math.nan, 1.5, math.inf]})) == {"a": [None, 1.5, None]}
