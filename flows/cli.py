@@ -5,6 +5,7 @@ Each command imports what it needs, so that `--help` and `runs` answer at once. 
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
@@ -47,6 +48,7 @@ DEFAULT_HOME = Path("agent-r1-home")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code: 0 done, 1 failed, 2 wrong usage or configuration, 130 Ctrl-C."""
+    _hear_warnings()
     given = list(sys.argv[1:] if arguments is None else arguments)
     known = [argument for argument in given if argument != DEBUG] or ["--help"]
     try:
@@ -61,6 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         _complain(f"{type(error).__name__}: {error} ({DEBUG} shows the traceback)", given)
         return 1
+
+
+def _hear_warnings() -> None:
+    """Warnings of ours go to stderr as they are, whatever Prefect makes of the root logger."""
+    logger = logging.getLogger("agent_r1")
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
 
 
 def _complain(message: str, arguments: Sequence[str]) -> None:
@@ -182,7 +193,7 @@ def evaluate(
         raise ConfigError(f"--split {split}: expected train, validation or test")
     folder = check_home(home)
     found = evaluation.resolve(folder, target, load(find_config(QUICKSTART)))
-    values = evaluation.evaluate(folder, found, data, split)
+    values = evaluation.evaluate(found, data, split)
     _print(reports.evaluation(f"{found.name} on {data or split}", values), as_json)
 
 

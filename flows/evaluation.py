@@ -57,7 +57,7 @@ def best_checkpoint(context: RunContext) -> int:
     return max(sorted(values), key=lambda iteration: values[iteration])
 
 
-def evaluate(home: Path, target: Target, data: Path | None, split: str) -> Mapping[str, float]:
+def evaluate(target: Target, data: Path | None, split: str) -> Mapping[str, float]:
     """Metrics of the target by name."""
     from tasks.evaluate import evaluate_target
 

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from agent_r1.config import parse
+from agent_r1.config import Config, parse
 from agent_r1.errors import ConfigError, RunError
 from storage import runs
 from storage.database import Store
@@ -70,5 +70,9 @@ def stored_row(home: Path, run: str) -> RunRow:
 
 def stored_context(home: Path, run: str) -> RunContext:
     """The context of a run as it is stored. RunError where there is none."""
-    config = parse(stored_row(home, run).config, f"the stored configuration of run {run!r}")
-    return RunContext(home, run, config, os.environ.get("MLFLOW_TRACKING_URI"))
+    return context_of(home, run, parse(stored_row(home, run).config, f"the stored configuration of run {run!r}"))
+
+
+def context_of(home: Path, run: str, config: Config) -> RunContext:
+    """The context of a run; the user's MLFLOW_TRACKING_URI wins over the MLflow of the home."""
+    return RunContext(home, run, config, os.environ.get("MLFLOW_TRACKING_URI") or None)

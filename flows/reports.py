@@ -146,12 +146,13 @@ def after_training(context: RunContext, home_option: str) -> View:
     with context.store.read() as con:
         grid = tables.learning(context.run, metrics.load(con, context.run))
     name = context.run
+    mlflow = context.tracking_uri or f"sqlite:///{context.home / 'mlflow.db'}"
     sql = f"SELECT * FROM trajectories JOIN annotations USING (trajectory_id) WHERE trajectories.run = '{name}' LIMIT 5"
     query = f"duckdb.connect('{context.home / STORE}', read_only=True).sql(\\\"{sql}\\\")"
     hints = {
         "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",
         "runs side by side": f"agent-r1 compare {name} OTHER{home_option}",
-        "curves and tables": f"mlflow ui --workers 1 --backend-store-uri sqlite:///{context.home / 'mlflow.db'}",
+        "curves and tables": f"mlflow ui --workers 1 --backend-store-uri {mlflow}",
         "every row": f'python -c "import duckdb; print({query})"',
     }
 

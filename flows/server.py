@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -45,8 +45,8 @@ class ServerError(AgentR1Error):
 
 
 @contextmanager
-def prefect_server(home: Path) -> Iterator[str]:
-    """A Prefect API for this process; yields its address.
+def prefect_server(home: Path, meanwhile: Callable[[], object] = lambda: None) -> Iterator[str]:
+    """A Prefect API for this process; yields its address. `meanwhile` is done while the server starts.
 
     The user's PREFECT_API_URL wins, and then nothing is started. Otherwise the server keeps its records in
     home/prefect and is gone afterwards, also after kill -9 of this process. Call it from the main thread, before
@@ -54,20 +54,35 @@ def prefect_server(home: Path) -> Iterator[str]:
     """
     given = os.environ.get("PREFECT_API_URL")
     if given:
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
+        meanwhile()
         yield given
         return
     folder = home / "prefect"
     folder.mkdir(parents=True, exist_ok=True)
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
-    before = dict(os.environ)
-    os.environ.update(QUIET, PREFECT_HOME=str(folder), PREFECT_API_URL=url)
+    with (
+        _environment({**QUIET, "PREFECT_HOME": str(folder), "PREFECT_API_URL": url}),
+        _child(folder, listener, url, meanwhile),
+        _settings(url, folder),
+    ):
+        yield url
+
+
+@contextmanager
+def _environment(ours: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the child, and for a Prefect that is imported inside; afterwards as before."""
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     try:
-        with _child(folder, listener, url), _settings(url, folder):
-            yield url
+        yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -98,13 +113,14 @@ def _settings(url: str, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _child(folder: Path, listener: socket.socket, url: str) -> Iterator[None]:
+def _child(folder: Path, listener: socket.socket, url: str, meanwhile: Callable[[], object]) -> Iterator[None]:
     log_path = folder / "server.log"
     with log_path.open("wb") as log, (folder / "start.lock").open("w") as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)  # two runs of one home must not migrate its database at once
         child = _start(listener, log)
         listener.close()
         try:
+            meanwhile()
             _wait_until_up(child, url, log_path)
             fcntl.flock(starting, fcntl.LOCK_UN)
             yield

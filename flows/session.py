@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
@@ -28,13 +29,18 @@ def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable
         for line in (*begun.lines, rewind(begun.context)):
             if line:
                 say(line)
-        with _status_at_the_end(begun.context), _sigterm_is_ctrl_c(), prefect_server(home):
+        with _status_at_the_end(begun.context), _sigterm_is_ctrl_c(), prefect_server(home, _import_training):
             _run_flow(home, run)
     return begun.context
 
 
+def _import_training() -> None:
+    """Import Prefect and the tasks; not at the top, because Prefect reads its environment when it is imported."""
+    import_module("flows.training")
+
+
 def _run_flow(home: Path, run: str) -> None:
-    from prefect import tags  # not before: Prefect reads its environment when it is imported
+    from prefect import tags
 
     from flows.training import train
 

@@ -15,7 +15,7 @@ import yaml
 from agent_r1.config import Config, parse
 from agent_r1.errors import ConfigError, RunError
 from agent_r1.questions.records import Json
-from flows.home import check_run_name, find_row, stored_context
+from flows.home import check_run_name, context_of, find_row, stored_context
 from storage import checkpoints, runs, stages
 from storage.database import DuckDBPyConnection as Connection
 from storage.files import replace_file
@@ -38,7 +38,7 @@ class Begun:
 
 def begin(home: Path, run: str, config: Config, start_from: str | None = None) -> Begun:
     """Make the run, or go on with the one of that name. RunError where that one computes something else."""
-    context = RunContext(home, check_run_name(run), config)
+    context = context_of(home, check_run_name(run), config)
     row = find_row(home, run)
     if row is None:
         start_from = None if start_from is None else _existing_checkpoint(home, run, start_from)

@@ -16,8 +16,8 @@ from agent_r1.world.relations import TABLES
 Observe = Callable[[str], str]
 """Runs the calls of an action's text and returns what the agent sees."""
 
-STOP_EARLY = 0.3
-WRONG_RELATION = 0.7
+STOP_EARLY = 0.4
+WRONG_RELATION = 0.8
 
 
 def facts_of(question: Question) -> list[tuple[str, str, str]]:

@@ -21,7 +21,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Fakes]:
     """Put fresh fake stages in place, of which one may fail, and leave Prefect out."""
     from flows import training
 
-    def no_server(_home: Path) -> nullcontext[None]:
+    def no_server(_home: Path, _meanwhile: Callable[[], object]) -> nullcontext[None]:
         return nullcontext()
 
     def no_dead_runs(_tags: Sequence[str]) -> int:

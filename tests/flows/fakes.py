@@ -94,7 +94,14 @@ class Fakes:
 
         return run_stage(context, "evaluate", iteration, {"checkpoint": dict(checkpoint)}, work)
 
-    def publish(self, context: RunContext, iteration: int, checkpoint: Receipt, evaluated: Receipt | None) -> Receipt:
+    def publish(
+        self,
+        context: RunContext,
+        iteration: int,
+        _prepared: Receipt,
+        checkpoint: Receipt,
+        evaluated: Receipt | None,
+    ) -> Receipt:
         def work() -> Work:
             self._begin(f"publish {iteration}")
             return Work({"metrics": 1})
@@ -118,22 +125,25 @@ class Fakes:
 
 def main(home: Path, run: str, pause: float) -> None:
     """A run under Prefect whose stages say when they begin and take `pause` seconds."""
-    from prefect import task
-    from prefect.cache_policies import NO_CACHE
-
-    from flows.session import run_training
+    from flows import session
     from flows.start import begin
 
     def note(name: str) -> None:
         print(f"begin {name}", flush=True)
         time.sleep(pause)
 
-    def put(module: ModuleType, name: str, function: Any) -> None:
-        plain = name in ("shards", "close")
-        setattr(module, name, function if plain else task(name=name, cache_policy=NO_CACHE)(function))
+    def import_training() -> None:
+        from prefect import task
+        from prefect.cache_policies import NO_CACHE
 
-    Fakes(note=note).install(put)
-    run_training(home, run, lambda: begin(home, run, config()), lambda line: print(line, flush=True))
+        def put(module: ModuleType, name: str, function: Any) -> None:
+            plain = name in ("shards", "close")
+            setattr(module, name, function if plain else task(name=name, cache_policy=NO_CACHE)(function))
+
+        Fakes(note=note).install(put)
+
+    session._import_training = import_training  # while the server starts, as the real ones
+    session.run_training(home, run, lambda: begin(home, run, config()), lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def start(home: Path, pause: float) -> subprocess.Popen[str]:
         [sys.executable, str(Path(__file__).with_name("fakes.py")), str(home), "a", str(pause)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PREFECT_LOGGING_LEVEL": "CRITICAL"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
 
@@ -48,7 +48,7 @@ def wait_until_gone(pids: list[int]) -> bool:
 
 
 def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
-    first = start(tmp_path, 0.3)
+    first = start(tmp_path, 0.1)
     assert first.stdout is not None
     for line in first.stdout:
         if line == "begin update 1\n":
@@ -58,7 +58,7 @@ def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     first.wait()
     assert servers
     assert wait_until_gone(servers)
-    assert runs(tmp_path).json == [pytest.approx({"status": "killed"})] or "killed" in runs(tmp_path).json_text()
+    assert '"status": "killed"' in runs(tmp_path).json_text()
 
     second = start(tmp_path, 0.0)
     said, _ = second.communicate(timeout=120)
@@ -90,7 +90,7 @@ def test_a_server_that_does_not_come_up_is_one_line_with_its_last_words(
     script.write_text("import sys; print('first'); sys.exit('no room left')")
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setattr(server, "CHILD", script)
-    before = dict(os.environ)
+    before = os.environ.copy()
     with pytest.raises(ServerError, match=r"ended with status 1.*server.log.*no room left"), prefect_server(tmp_path):
         pass
-    assert dict(os.environ) == before
+    assert os.environ.copy() == before

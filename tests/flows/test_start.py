@@ -25,7 +25,7 @@ def computed(home: Path, run: str, iterations: int = 2) -> RunContext:
     receipt = fakes.warm_start(begun.context, {}, None)
     for iteration in range(1, iterations + 1):
         receipt = fakes.update(begun.context, iteration, receipt, {})
-        fakes.publish(begun.context, iteration, receipt, None)
+        fakes.publish(begun.context, iteration, {}, receipt, None)
     return begun.context
 
 
