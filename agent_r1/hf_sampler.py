@@ -51,11 +51,13 @@ class EmbeddedSession:
         if not requests:
             return []
         self._select(requests)
-        new = [
-            list(r.new_ids) if r.restart else [self.pending[r.row], *r.new_ids] for r in requests
-        ]
+        new = [list(r.new_ids) if r.restart else [self.pending[r.row], *r.new_ids] for r in requests]
         logits_B_V = self._prefill(new)
-        noise_B_N = torch.from_numpy(np.stack([uniforms(r.seed, self.max_new_tokens) for r in requests])) if not self.greedy else None
+        noise_B_N = (
+            torch.from_numpy(np.stack([uniforms(r.seed, self.max_new_tokens) for r in requests]))
+            if not self.greedy
+            else None
+        )
         sampled: list[Tensor] = []
         logprobs: list[Tensor] = []
         alive_B = torch.ones(len(requests), dtype=torch.bool)

@@ -159,7 +159,9 @@ def _load(path: str) -> PreTrainedModel:
         shape = AutoConfig.from_pretrained(path)
         return AutoModelForCausalLM.from_pretrained(path, config=shape, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise CheckpointError(f"{path}: no causal language model could be loaded: {str(error).splitlines()[0]}") from error
+        raise CheckpointError(
+            f"{path}: no causal language model could be loaded: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _assemble(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: ValueHead, config: Config) -> Policy:
@@ -170,7 +172,9 @@ def _assemble(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: 
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
-        raise CheckpointError(f"the tokenizer has {len(tokenizer)} tokens, the model fewer: they do not belong together")
+        raise CheckpointError(
+            f"the tokenizer has {len(tokenizer)} tokens, the model fewer: they do not belong together"
+        )
     policy = Policy(model.to(device), tokenizer, head.to(device), device, dtype)
     _check_output_layer(policy)
     return policy
@@ -184,4 +188,6 @@ def _check_output_layer(policy: Policy) -> None:
     whole = policy.model(input_ids=ids).logits
     hidden = policy.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
     if not torch.allclose(whole, policy.model.get_output_embeddings()(hidden), atol=1e-3, rtol=1e-3):
-        raise ConfigError("model.path: this architecture changes its logits after the output layer, which is not supported")
+        raise ConfigError(
+            "model.path: this architecture changes its logits after the output layer, which is not supported"
+        )

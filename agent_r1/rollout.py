@@ -48,7 +48,9 @@ def draw(question_ids: Sequence[str], config: RolloutConfig, seed: int, iteratio
     pairs = []
     for place in range(first, first + config.questions):
         epoch, index = divmod(place, len(question_ids))
-        order = generator(seed, "epoch", epoch).permutation(len(question_ids)) if index == 0 or place == first else order
+        order = (
+            generator(seed, "epoch", epoch).permutation(len(question_ids)) if index == 0 or place == first else order
+        )
         question_id = question_ids[order[index]]
         for _ in range(config.attempts):
             pairs.append((question_id, count.setdefault(question_id, 0)))
@@ -89,9 +91,7 @@ def rollout(
             one.ending = "prompt_too_long"
     while active := [(row, one) for row, one in enumerate(live) if one.ending is None]:
         actions = session.act([_request(row, one, config.seed, origin) for row, one in active])
-        parsed = [
-            parse(chat.text(action.ids), finished=action.finished) for action in actions
-        ]
+        parsed = [parse(chat.text(action.ids), finished=action.finished) for action in actions]
         records = environment.step([_calls_to_run(turn) for turn in parsed])
         for (_, one), action, turn, calls in zip(active, actions, parsed, records, strict=True):
             _advance(one, action, turn, calls, chat, limits)

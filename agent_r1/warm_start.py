@@ -98,9 +98,7 @@ def _observe(text: str, environment: Environment) -> str:
     return "\n".join(call.text for call in environment.step([parse(text)])[0])
 
 
-def _segment(
-    actions: Iterator[str], question: Question, environment: Environment, limit: int | None = None
-) -> Segment:
+def _segment(actions: Iterator[str], question: Question, environment: Environment, limit: int | None = None) -> Segment:
     """Play actions against the tools and lay the tokens out as a rollout's would be; actions past `limit` are left out."""
     chat = environment.chat
     given = chat.prompt(question.text)

@@ -104,7 +104,11 @@ def _comparison(world: World, config: WorldConfig, hops: int, rng: np.random.Gen
     relation = [r for r in TABLES[kind] if r.target in ("city", "country", "company")][0]
     first, second = _pair(world.names[kind], rng)
     if rng.random() < 0.5:
-        same = [n for n in world.names[kind] if n != first and world.facts[n, relation.name] == world.facts[first, relation.name]]
+        same = [
+            n
+            for n in world.names[kind]
+            if n != first and world.facts[n, relation.name] == world.facts[first, relation.name]
+        ]
         second = same[rng.integers(len(same))] if same else second
     facts = [(name, relation.name, world.facts[name, relation.name]) for name in (first, second)]
     answer = "yes" if facts[0][2] == facts[1][2] else "no"

