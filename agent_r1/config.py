@@ -1,6 +1,6 @@
 """The one configuration of a run: strict, frozen, every key with its meaning. Finding shipped files is left to flows.
 
-What identifies a run is every key that is not marked `operational`: those say where and how it runs, not what it computes.
+What identifies a run is every key that is not marked `operational`: those say where and how it runs, not what.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.config import JsonDict
 
 from agent_r1.errors import ConfigError
+from agent_r1.questions.loading import FORMATS
 from agent_r1.questions.records import Json
 
 OPERATIONAL: JsonDict = {"operational": True}
 Hops = Annotated[int, Field(ge=1, le=4)]
 Kind = Literal["compositional", "comparison", "bridge_comparison"]
+HOPS_OF_KIND: dict[str, tuple[int, ...]] = {
+    "compositional": (1, 2, 3, 4),
+    "comparison": (2,),
+    "bridge_comparison": (4,),
+}
 
 
 SYSTEM_PROMPT = (
@@ -120,7 +126,7 @@ class RolloutConfig(_Section):
 
 
 class RewardConfig(_Section):
-    """The price list; 0 switches a component off. Each counts at most once a turn, outcome and unanswered once in all."""
+    """The price list; 0 switches one off. Each counts at most once a turn, outcome and unanswered once in all."""
 
     outcome: float = Field(default=1.0, ge=0, description="strict exact match of the answer")
     evidence: float = Field(
@@ -303,6 +309,14 @@ def _contradictions(config: Config) -> list[str]:
                 found.append(f"warm_start.{key} needs the built-in world, but data.path is set")
     elif config.data.validation_path is not None:
         found.append("data.validation_path is set, but data.path is not")
+    if config.data.format not in ("auto", *FORMATS):
+        found.append(f"data.format: {config.data.format!r} is none of auto, {', '.join(FORMATS)}")
+    for hops in config.world.hops:
+        if not any(hops in HOPS_OF_KIND[kind] for kind in config.world.kinds):
+            found.append(f"world.hops: none of world.kinds {list(config.world.kinds)} can have {hops} hops")
+    for kind in config.world.kinds:
+        if not set(HOPS_OF_KIND[kind]) & set(config.world.hops):
+            found.append(f"world.kinds: {kind} has {HOPS_OF_KIND[kind][0]} hops, which world.hops does not ask for")
     if config.rewards.evidence > config.rewards.outcome:
         found.append(
             f"rewards.evidence {config.rewards.evidence} is above rewards.outcome {config.rewards.outcome}: "

@@ -34,7 +34,7 @@ def splits(config: Config) -> list[Split]:
 
 
 def of_file(name: str, path: Path, format: str = "auto") -> Split:
-    """A whole question file as one split; questions without a gold answer cannot be scored: a DataError if all lack it."""
+    """A whole question file as one split; questions without a gold answer are left out: a DataError if all lack it."""
     questions = [question for question in load(path, format) if question.answers]
     if not questions:
         raise DataError(f"{path}: no question has a gold answer")

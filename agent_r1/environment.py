@@ -1,4 +1,4 @@
-"""The world's side of a turn: run the calls an action made, and say what the agent sees. Rewards are left to rewards.py."""
+"""The world's side of a turn: run the calls of an action, say what the agent sees. Rewards are left to rewards.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a set of trajectories says: exact match and F1 by hops and by kind, how they ended, what they did with the tools.
+"""What a set of trajectories says: exact match and F1 by hops and by kind, endings, and use of the tools.
 
 All functions take trajectories with the questions they attempt, and return metrics by name. Storing is left to others.
 """
@@ -44,7 +44,7 @@ def rollout_metrics(
     pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
     if not pairs:
         return {}
-    totals = dict.fromkeys(COMPONENTS, 0.0)
+    totals: dict[str, float] = dict.fromkeys(COMPONENTS, 0.0)
     for annotation in annotations:
         for parts in annotation.reward_parts.values():
             for name, value in parts.items():
@@ -60,7 +60,7 @@ def rollout_metrics(
 
 
 def _behaviour(pairs: Sequence[Attempted]) -> dict[str, float]:
-    """Means per trajectory of turns and calls; shares of trajectories with at least one such thing; evidence covered."""
+    """Means per trajectory of turns and calls; shares of trajectories with at least one such thing; evidence found."""
     calls = [[call for turn in trajectory.turns for call in turn.calls] for trajectory, _ in pairs]
     count = max(len(pairs), 1)
     return {

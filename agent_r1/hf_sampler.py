@@ -1,4 +1,4 @@
-"""The embedded sampler: plain torch and transformers, a batch of trajectories whose key/value cache survives tool turns.
+"""The embedded sampler: plain torch and transformers, a batch whose key/value cache survives tool turns.
 
 The cache is a block of columns. A row that has nothing to say in a column leaves a hole, which the mask hides; between
 turns the holes are squeezed out. Positions are each row's own, so holes change nothing.
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from agent_r1.model import Policy
 from agent_r1.sampler import Action, ActionRequest
@@ -127,7 +128,7 @@ class EmbeddedSession:
             self.position_B = torch.zeros(len(requests), dtype=torch.long)
         else:
             places = {row: index for index, row in enumerate(self.rows)}
-            order = torch.tensor([places.get(request.row, 0) for request in requests])
+            order = torch.tensor([0 if request.restart else places[request.row] for request in requests])
             kept = torch.tensor([not request.restart for request in requests])
             held = self.held_B_K[order] & kept[:, None]
             self.position_B = torch.where(kept, self.position_B[order], 0)
@@ -142,6 +143,7 @@ class EmbeddedSession:
         device = self.policy.device
         rows_B_1, columns = order.to(device)[:, None], columns_B_K.to(device)
         for index, layer in enumerate(self.cache.layers):
+            assert isinstance(layer, DynamicLayer)
             assert layer.keys is not None
             assert layer.values is not None
             keys = layer.keys.transpose(1, 2)[rows_B_1, columns].transpose(1, 2)

@@ -14,7 +14,7 @@ from agent_r1.trajectory import Turn
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of tokens that the model saw as one context. `last_action` maps a turn to the place of its last token."""
+    """A stretch of tokens that the model saw as one context. `last_action` maps a turn to where its last token is."""
 
     index: int
     token_ids: tuple[int, ...]
@@ -36,7 +36,8 @@ def segments(turns: Sequence[Turn]) -> Iterator[Segment]:
         for turn in members:
             if not turn.action_ids or len(turn.action_ids) != len(turn.action_logprobs):
                 raise ValueError(
-                    f"turn {turn.index}: {len(turn.action_ids)} action tokens, {len(turn.action_logprobs)} log-probabilities"
+                    f"turn {turn.index}: {len(turn.action_ids)} action tokens, "
+                    f"{len(turn.action_logprobs)} log-probabilities"
                 )
             ids += [*turn.given_ids, *turn.action_ids]
             mask += [False] * len(turn.given_ids) + [True] * len(turn.action_ids)

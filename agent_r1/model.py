@@ -65,6 +65,14 @@ class Policy:
         """The forward pass in `dtype`, weights in float32."""
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
 
+    @property
+    def output_layer(self) -> nn.Module:
+        """From hidden states to logits."""
+        layer = self.model.get_output_embeddings()
+        if layer is None:
+            raise ConfigError("model.path: the model has no output layer")
+        return layer
+
     def next_logits(self, ids_B_T: Tensor, positions_B_T: Tensor, mask_B_1_T_K: Tensor, cache: DynamicCache) -> Tensor:
         """Logits [B, V] after the last column, extending the cache."""
         self.model.eval()
@@ -82,7 +90,7 @@ class Policy:
     def score(self, ids_B_T: Tensor, mask_B_T: Tensor, temperature: float) -> Scores:
         """Log-probabilities at the temperature, entropies and values of the masked tokens; rows are padded right.
 
-        The output layer runs on those tokens alone. The first token of a row has nothing before it: it cannot be masked.
+        The output layer runs on those tokens alone. A row's first token has nothing before it: it cannot be masked.
         """
         if mask_B_T[:, 0].any():
             raise ValueError("the first token of a segment cannot be an action")
@@ -90,7 +98,7 @@ class Policy:
         with self.autocast():
             hidden_B_T_D = self.model.base_model(input_ids=ids_B_T[:, :-1], use_cache=False).last_hidden_state
             before_N_D = hidden_B_T_D[mask_B_T[:, 1:]]
-            logits_N_V = self.model.get_output_embeddings()(before_N_D)
+            logits_N_V = self.output_layer(before_N_D)
         logprobs_N_V = torch.log_softmax(logits_N_V.float() / temperature, dim=-1)
         chosen_N = logprobs_N_V.gather(1, ids_B_T[mask_B_T][:, None])[:, 0]
         entropy_N = -(logprobs_N_V.exp() * logprobs_N_V).sum(dim=-1)
@@ -171,11 +179,12 @@ def _assemble(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: 
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+    if len(tokenizer) > model.get_input_embeddings().get_parameter("weight").shape[0]:
         raise CheckpointError(
             f"the tokenizer has {len(tokenizer)} tokens, the model fewer: they do not belong together"
         )
-    policy = Policy(model.to(device), tokenizer, head.to(device), device, dtype)
+    nn.Module.to(model, device)
+    policy = Policy(model, tokenizer, head.to(device), device, dtype)
     _check_output_layer(policy)
     return policy
 
@@ -187,7 +196,7 @@ def _check_output_layer(policy: Policy) -> None:
     ids = torch.tensor([[0, 1, 2]], device=policy.device)
     whole = policy.model(input_ids=ids).logits
     hidden = policy.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    if not torch.allclose(whole, policy.model.get_output_embeddings()(hidden), atol=1e-3, rtol=1e-3):
+    if not torch.allclose(whole, policy.output_layer(hidden), atol=1e-3, rtol=1e-3):
         raise ConfigError(
             "model.path: this architecture changes its logits after the output layer, which is not supported"
         )

@@ -159,7 +159,7 @@ def _step(learner: Learner, batch: Batch, credit: _Credit, rows: Tensor, config:
     if tokens == 0:
         tally.skipped += 1
         return
-    learner.policy.model.train()
+    learner.policy.model.eval()  # no dropout: the ratio compares with the network that sampled
     learner.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, float] = {}
     for micro in rows.split(config.ppo.micro_batch):

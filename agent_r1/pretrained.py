@@ -6,7 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from agent_r1.errors import ConfigError
 
@@ -26,7 +33,7 @@ def load_packaged() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         raise ConfigError(f"model.path: no GGUF file in {folder}")
     where = {"pretrained_model_name_or_path": str(files[0].parent), "gguf_file": files[0].name}
     read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    fresh = LlamaForCausalLM(type(read.config)(**_plain(read.config.to_dict())))
+    fresh = LlamaForCausalLM(LlamaConfig.from_dict(_plain(read.config.to_dict())))
     fresh.load_state_dict(read.state_dict())
     fresh.tie_weights()
     return fresh, AutoTokenizer.from_pretrained(**where)

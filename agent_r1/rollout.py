@@ -41,17 +41,17 @@ def draw(question_ids: Sequence[str], config: RolloutConfig, seed: int, iteratio
     """The (question id, attempt) pairs of an iteration (counted from 1).
 
     Questions come in seeded permutations, epoch after epoch, so that each is met once before any is met again; the
-    place in that order follows from the iteration alone. A question that an iteration meets twice gets further attempts.
+    place in that order follows from the iteration alone. A question met twice in an iteration gets further attempts.
     """
     first = (iteration - 1) * config.questions
     count: dict[str, int] = {}
-    pairs = []
+    pairs: list[tuple[str, int]] = []
+    orders: dict[int, list[int]] = {}
     for place in range(first, first + config.questions):
         epoch, index = divmod(place, len(question_ids))
-        order = (
-            generator(seed, "epoch", epoch).permutation(len(question_ids)) if index == 0 or place == first else order
-        )
-        question_id = question_ids[order[index]]
+        if epoch not in orders:
+            orders[epoch] = generator(seed, "epoch", epoch).permutation(len(question_ids)).tolist()
+        question_id = question_ids[orders[epoch][index]]
         for _ in range(config.attempts):
             pairs.append((question_id, count.setdefault(question_id, 0)))
             count[question_id] += 1
@@ -136,7 +136,7 @@ def _advance(
             action_logprobs=action.logprobs,
             action_text=chat.text(action.ids),
             calls=calls if action.finished else (),
-            observation_text="\n".join(call.text for call in calls),
+            observation_text="\n".join(call.text for call in calls) if one.ending is None else "",
         )
     )
     one.given = observation

@@ -1,4 +1,4 @@
-"""The one file where randomness comes from: every seed is a function of what it is for, never of when it was asked for."""
+"""The one file where randomness comes from: a seed is a function of what it is for, never of when it is asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed for a purpose, such as ``derive(7, "rollout", 3, question_id, attempt)``; stable across machines."""
+    """A 63-bit seed for a purpose, such as ``derive(7, "rollout", 3, question_id, attempt)``; the same everywhere."""
     text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in purpose)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

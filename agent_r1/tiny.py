@@ -67,6 +67,9 @@ def _pieces() -> Iterator[str]:
 
 def model(shape: TinyConfig, tokens: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
     """A Llama of the given shape with seeded random weights."""
+    pad, end = tokens.pad_token_id, tokens.eos_token_id
+    assert isinstance(pad, int)
+    assert isinstance(end, int)
     config = LlamaConfig(
         vocab_size=len(tokens),
         hidden_size=shape.width,
@@ -77,9 +80,9 @@ def model(shape: TinyConfig, tokens: PreTrainedTokenizerFast, seed: int) -> Llam
         max_position_embeddings=shape.context,
         initializer_range=shape.initializer,
         tie_word_embeddings=False,
-        pad_token_id=tokens.pad_token_id,
+        pad_token_id=pad,
         bos_token_id=None,
-        eos_token_id=tokens.eos_token_id,
+        eos_token_id=end,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "model"))

@@ -37,7 +37,7 @@ class Phase:
 def warm_start(
     policy: Policy, questions: Sequence[Question], environment: Environment, config: Config
 ) -> dict[str, float]:
-    """Train the policy in place; returns metrics, the last losses of each phase. DataError where nothing can be shown."""
+    """Train the policy in place; returns metrics, the last losses of each phase. DataError where none can be shown."""
     plan = _world_phases if config.data.path is None else _file_phases
     metrics: dict[str, float] = {}
     for phase in plan(questions, environment, config):
@@ -99,7 +99,7 @@ def _observe(text: str, environment: Environment) -> str:
 
 
 def _segment(actions: Iterator[str], question: Question, environment: Environment, limit: int | None = None) -> Segment:
-    """Play actions against the tools and lay the tokens out as a rollout's would be; actions past `limit` are left out."""
+    """Play actions against the tools and lay the tokens out as a rollout does; actions past `limit` are left out."""
     chat = environment.chat
     given = chat.prompt(question.text)
     turns: list[Turn] = []
@@ -117,7 +117,7 @@ def _segment(actions: Iterator[str], question: Question, environment: Environmen
 
 def _supervise(policy: Policy, phase: Phase, batch: int) -> list[float]:
     """AdamW steps on the mean cross-entropy of the demonstrations' action tokens; the rate falls to 0 at the end."""
-    policy.model.train()
+    policy.model.eval()  # no dropout: its random numbers would be nobody's
     parameters = list(policy.model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=phase.learning_rate, weight_decay=0.01, betas=(0.9, 0.98))
     losses = []
@@ -135,5 +135,4 @@ def _supervise(policy: Policy, phase: Phase, batch: int) -> list[float]:
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         losses.append(float(loss.detach()))
-    policy.model.eval()
     return losses

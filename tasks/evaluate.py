@@ -1,8 +1,9 @@
-"""evaluate: a checkpoint on validation questions, greedy and sampled; and any model, on any questions, for the asking."""
+"""evaluate: a checkpoint on validation questions, greedy and sampled; and any model on any questions."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prefect import task
@@ -11,11 +12,15 @@ from prefect.cache_policies import NO_CACHE
 from agent_r1 import model
 from agent_r1.chat import Chat
 from agent_r1.config import Config
+from agent_r1.dataset import Split, of_file, splits
 from agent_r1.environment import Environment, open_tools
+from agent_r1.errors import ConfigError
 from agent_r1.evaluation import evaluation_metrics
 from agent_r1.hf_sampler import EmbeddedSampler
+from agent_r1.model import Policy
+from agent_r1.questions.records import Question
 from agent_r1.rollout import Attempt, Origin, rollout
-from agent_r1.trajectory import Purpose
+from agent_r1.trajectory import Purpose, Trajectory
 from agent_r1.world.generate import write_database
 from storage import trajectories
 from tasks.data import load_questions, open_environment, question_ids, sampling_policy
@@ -65,7 +70,12 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
 
 
 def _answer(
-    policy: Policy, environment: Environment, questions: Mapping[str, Question], config: Config, run: str, iteration: int
+    policy: Policy,
+    environment: Environment,
+    questions: Mapping[str, Question],
+    config: Config,
+    run: str,
+    iteration: int,
 ) -> dict[Purpose, list[Trajectory]]:
     """One trajectory for each question in each mode, a shard's size at a time."""
     made: dict[Purpose, list[Trajectory]] = {}

@@ -1,4 +1,4 @@
-"""publish: what the rows say, shown in MLflow; and checkpoints that are no longer kept, removed. Both can be repeated."""
+"""publish: what the rows say, shown in MLflow; checkpoints that are no longer kept, removed. Both can be repeated."""
 
 from __future__ import annotations
 

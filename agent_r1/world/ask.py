@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agent_r1.config import WorldConfig
+from agent_r1.config import HOPS_OF_KIND, WorldConfig
 from agent_r1.questions.records import Evidence, Question
 from agent_r1.seeds import generator
 from agent_r1.world.generate import World
 from agent_r1.world.relations import BRIDGES, EARLIER, TABLES, Relation, relation_of, sentence_of
 
-HOPS_OF_KIND = {"compositional": (1, 2, 3, 4), "comparison": (2,), "bridge_comparison": (4,)}
 Fact = tuple[str, str, str]
 
 
@@ -101,7 +100,7 @@ def _comparison(world: World, config: WorldConfig, hops: int, rng: np.random.Gen
         first, second = _pair_by_year(world, world.names[kind], year, rng)
         facts = [(name, year, world.facts[name, year]) for name in (first, second)]
         return f"{beginning}, {first} or {second}?", _earlier(facts[0], facts[1], first, second), facts
-    relation = [r for r in TABLES[kind] if r.target in ("city", "country", "company")][0]
+    relation = next(r for r in TABLES[kind] if r.target in ("city", "country", "company"))
     first, second = _pair(world.names[kind], rng)
     if rng.random() < 0.5:
         same = [
@@ -119,8 +118,8 @@ def _bridge_comparison(
     world: World, config: WorldConfig, hops: int, rng: np.random.Generator
 ) -> tuple[str, str, list[Fact]]:
     del config, hops
-    kind, relation, beginning = BRIDGES[rng.integers(len(BRIDGES))]
-    while True:
+    while True:  # another bridge, too: in a small world all films may have one director
+        kind, relation, beginning = BRIDGES[rng.integers(len(BRIDGES))]
         first, second = _pair(world.names[kind], rng)
         people = [world.facts[name, relation] for name in (first, second)]
         years = [world.facts[person, "birth_year"] for person in people]
@@ -141,7 +140,7 @@ def _earlier(one: Fact, other: Fact, first: str, second: str) -> str:
 
 def _pair(members: Sequence[str], rng: np.random.Generator) -> tuple[str, str]:
     one, other = rng.choice(len(members), size=2, replace=False)
-    return members[one], members[other]
+    return members[int(one)], members[int(other)]
 
 
 def _pair_by_year(world: World, members: Sequence[str], year: str, rng: np.random.Generator) -> tuple[str, str]:

@@ -68,9 +68,9 @@ def _world(split: str, pool: Sequence[str], sizes: dict[str, int], seed: int) ->
 
 
 def _another(members: Sequence[str], name: str, rng: np.random.Generator) -> str:
-    choice = members[rng.integers(len(members))]
+    choice = name
     while choice == name:
-        choice = members[rng.integers(len(members))]
+        choice = members[int(rng.integers(len(members)))]
     return choice
 
 

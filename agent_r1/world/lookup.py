@@ -14,21 +14,6 @@ class LookupTool:
     """Answers from a world's database, read once into memory. Nothing found is a failed call."""
 
     name = "lookup"
-    schema: JsonObject = {
-        "type": "function",
-        "function": {
-            "name": "lookup",
-            "description": "Look up a fact: the value of a relation of an entity.",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "entity": {"type": "string", "description": "the entity's name"},
-                    "relation": {"type": "string", "description": "the relation, such as director"},
-                },
-                "required": ["entity", "relation"],
-            },
-        },
-    }
 
     def __init__(self, path: Path) -> None:
         self._facts: dict[tuple[str, str], tuple[str, int]] = {}
@@ -37,6 +22,25 @@ class LookupTool:
                 for name, *values in connection.execute(f"SELECT * FROM {kind}").fetchall():
                     for relation, value in zip(relations, values, strict=True):
                         self._facts[name, relation.name] = (str(value), sentence_of(kind, relation.name))
+
+    @property
+    def schema(self) -> JsonObject:
+        """What the model sees, in OpenAI form."""
+        return {
+            "type": "function",
+            "function": {
+                "name": "lookup",
+                "description": "Look up a fact: the value of a relation of an entity.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "entity": {"type": "string", "description": "the entity's name"},
+                        "relation": {"type": "string", "description": "the relation, such as director"},
+                    },
+                    "required": ["entity", "relation"],
+                },
+            },
+        }
 
     def call(self, arguments: JsonObject) -> ToolResult:
         """The value's text; its source is the sentence of the entity's passage that states the same fact."""

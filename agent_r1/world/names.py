@@ -5,6 +5,7 @@ Splits get disjoint names. That a policy cannot have learned an answer by heart 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import product
 
@@ -12,17 +13,23 @@ from agent_r1.errors import ConfigError
 from agent_r1.seeds import generator
 
 PREFIXES = tuple(
-    "Bel Cor Dra Fen Gal Hum Jor Kel Lum Mav Nor Pol Quo Ras Syl Tor Ulm Vex Wim Yar "
-    "Zan Bru Cly Dov Eld Fro Gim Hax Iro Jun Kro Lot Myr Nyx Opa Pra Rud Sko Tev Vos".split()
+    re.findall(
+        r"\w+",
+        "Bel Cor Dra Fen Gal Hum Jor Kel Lum Mav Nor Pol Quo Ras Syl Tor Ulm Vex Wim Yar "
+        "Zan Bru Cly Dov Eld Fro Gim Hax Iro Jun Kro Lot Myr Nyx Opa Pra Rud Sko Tev Vos",
+    )
 )
 SUFFIXES = tuple(
-    "dan bex cim dul fay gop hin jaz kum lod mip nut pog qir rus siv tav ubo vek wyn "
-    "xal yeb zor bim cag dop evi ful gad hok ija jem kir lun mot nev olo puk rem sot".split()
+    re.findall(
+        r"\w+",
+        "dan bex cim dul fay gop hin jaz kum lod mip nut pog qir rus siv tav ubo vek wyn "
+        "xal yeb zor bim cag dop evi ful gad hok ija jem kir lun mot nev olo puk rem sot",
+    )
 )
 
 
 def disjoint(counts: Mapping[str, int], seed: int) -> dict[str, list[str]]:
-    """So many distinct names for each split, in seeded order, none in two splits; ConfigError where there are too few."""
+    """Distinct names for each split, in seeded order, none in two splits; ConfigError where there are too few."""
     every = [prefix + suffix for prefix, suffix in product(PREFIXES, SUFFIXES)]
     needed = sum(counts.values())
     if needed > len(every):

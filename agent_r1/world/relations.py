@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A column of a table. `target` is the kind of entity it names, "year" for a number. The first phrasing is plain."""
+    """A column of a table. `target` is the kind of entity it names, or "year". The first phrasing is plain."""
 
     name: str
     target: str

@@ -1,0 +1,28 @@
+"""A very small policy with random weights, made once, and its chat."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for scripted.py
+
+from scripted import SMALL, FakeTool
+
+from agent_r1.chat import Chat
+from agent_r1.config import parse
+from agent_r1.model import Policy, create
+
+
+@pytest.fixture(scope="session")
+def policy() -> Policy:
+    """Two layers, random weights; tests must not change it."""
+    return create(parse({"model": SMALL}, "test"))
+
+
+@pytest.fixture
+def chat(policy: Policy) -> Chat:
+    """A chat with one fake tool named look, without a system prompt."""
+    return Chat(policy.tokenizer, [FakeTool("look")], "")
