@@ -25,8 +25,8 @@ class Chat:
     """The chat format of a tokenizer with tools.
 
     `end_id` is the token that the model must sample to end its turn. Template pieces are encoded with their special
-    tokens; a question or a tool's text is encoded on its own, so where it begins with white space its tokens can differ
-    from those of the whole text encoded at once.
+    tokens; a question or a tool's text is encoded on its own, so its first and last token can differ from those of the
+    whole text encoded at once (a full stop before a new line is one token to some). The text is the same.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[Tool], system_prompt: str) -> None:

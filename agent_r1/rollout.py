@@ -77,11 +77,14 @@ def rollout(
     config: Config,
     origin: Origin,
 ) -> list[Trajectory]:
-    """One trajectory for each attempt, in order; every one has an ending and none is dropped."""
+    """One trajectory for each attempt, in order; every one has an ending and none is dropped.
+
+    Training samples at `rollout.temperature`, evaluation at 1.
+    """
     limits, chat = config.rollout, environment.chat
     session = sampler.session(
         end_id=chat.end_id,
-        temperature=limits.temperature,
+        temperature=limits.temperature if origin.purpose == "train" else 1.0,
         greedy=origin.purpose == "greedy",
         max_new_tokens=limits.max_new_tokens,
     )

@@ -47,7 +47,7 @@ def _section(prefix: str, part: Schema, root: Schema) -> str:
     title = prefix.removesuffix(".") or "top level"
     meaning = "" if part is root else f"{part.get('description', '').strip()}\n\n"
     rows = [
-        f"| {' | '.join(map(_cell, (f'`{prefix}{name}`', _code(value['default']), _allowed(value), _meaning(value))))} |\n"
+        _row(f"`{prefix}{name}`", _code(value["default"]), _allowed(value), _meaning(value))
         for name, value in part["properties"].items()
         if "$ref" not in value
     ]
@@ -79,8 +79,9 @@ def _code(value: object) -> str:
     return f"`{text}`" if text else "empty"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _row(*cells: str) -> str:
+    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {' | '.join(escaped)} |\n"
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEBUG = "--debug"
 QUICKSTART = "quickstart"
+ON_FILES = "hotpotqa-smollm2"
 CONFIGS = Path(__file__).parent / "configs"
 INTERRUPTED = 130
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, which typer brings but does not name
@@ -192,7 +193,8 @@ def evaluate(
     if split not in ("train", "validation", "test"):
         raise ConfigError(f"--split {split}: expected train, validation or test")
     folder = check_home(home)
-    found = evaluation.resolve(folder, target, load(find_config(QUICKSTART)))
+    default = load(find_config(QUICKSTART)) if data is None else load(find_config(ON_FILES), [f"data.path={data}"])
+    found = evaluation.resolve(folder, target, default)
     values = evaluation.evaluate(found, data, split)
     _print(reports.evaluation(f"{found.name} on {data or split}", values), as_json)
 

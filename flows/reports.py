@@ -152,7 +152,7 @@ def after_training(context: RunContext, home_option: str) -> View:
     hints = {
         "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",
         "runs side by side": f"agent-r1 compare {name} OTHER{home_option}",
-        "curves and tables": f"mlflow ui --workers 1 --backend-store-uri {mlflow}",
+        "curves and tables": f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --workers 1 --backend-store-uri {mlflow}",
         "every row": f'python -c "import duckdb; print({query})"',
     }
 

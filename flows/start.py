@@ -41,7 +41,7 @@ def begin(home: Path, run: str, config: Config, start_from: str | None = None) -
     context = context_of(home, check_run_name(run), config)
     row = find_row(home, run)
     if row is None:
-        start_from = None if start_from is None else _existing_checkpoint(home, run, start_from)
+        start_from = None if start_from is None else _existing_checkpoint(context, start_from)
         lines = [f"run {run}: new{f', from {start_from}' if start_from else ''}, in {home}"]
         with context.store.write() as con:
             runs.insert(con, _new_row(context, start_from))
@@ -148,14 +148,18 @@ def _forget(context: RunContext, iteration: int) -> str:
     return f"doing iteration {iteration} and all after it again"
 
 
-def _existing_checkpoint(home: Path, run: str, start_from: str) -> str:
-    """RUN@I, the last checkpoint where no I is given."""
+def _existing_checkpoint(context: RunContext, start_from: str) -> str:
+    """RUN@I, the last checkpoint where no I is given. ConfigError where it is of another model."""
     other, at, text = start_from.partition("@")
-    if other == run:
+    if other == context.run:
         raise ConfigError(f"--from {start_from}: a run cannot start from itself; use resume --from-iteration")
     if at and not text.isdigit():
         raise ConfigError(f"--from {start_from}: expected RUN or RUN@ITERATION")
-    kept = checkpoints.finished(stored_context(home, other).checkpoints)
+    origin = stored_context(context.home, other)
+    for key, there, here in differing(origin.config.flat(), context.config.flat()):
+        if key == "model.path" or (key.startswith("model.tiny.") and context.config.model.path == "tiny"):
+            raise ConfigError(f"--from {start_from}: of another model: {key} is {there} there and {here} here")
+    kept = checkpoints.finished(origin.checkpoints)
     if not kept or (at and int(text) not in kept):
         raise RunError(f"--from {start_from}: no such checkpoint; {other} keeps {_listed(kept)}")
     return f"{other}@{int(text) if at else kept[-1]}"

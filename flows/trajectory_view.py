@@ -44,21 +44,14 @@ def listing(context: RunContext, iteration: int, every: bool = False) -> Grid:
 def find(context: RunContext, wanted: str) -> Trajectory:
     """The trajectory of that id, or whose id is the only one to end so. RunError where there is none, or more."""
     with context.store.read() as con:
-        ids = con.execute(
-            "SELECT trajectory_id FROM trajectories WHERE run = ? AND (trajectory_id = ? OR suffix(trajectory_id, ?)) "
-            "ORDER BY trajectory_id = ? DESC, trajectory_id",
-            [context.run, wanted, wanted, wanted],
-        ).fetchall()
-        names = [name for (name,) in ids]
-        if not names:
+        ids = trajectories.ending_with(con, context.run, wanted)
+        if not ids:
             raise RunError(f"run {context.run!r} has no trajectory {wanted!r}")
-        if len(names) > 1 and names[0] != wanted:
-            raise RunError(f"{len(names)} trajectories end in {wanted!r}, such as {names[0]} and {names[1]}: give more")
-        iteration, purpose = con.execute(
-            "SELECT iteration, purpose FROM trajectories WHERE run = ? AND trajectory_id = ?", [context.run, names[0]]
-        ).fetchall()[0]
+        (name, iteration, purpose), *others = ids
+        if others and name != wanted:
+            raise RunError(f"{len(ids)} trajectories end in {wanted!r}, such as {name} and {others[0][0]}: give more")
         found = trajectories.load(con, context.run, iteration, purpose)
-    return next(one for one in found if one.trajectory_id == names[0])
+    return next(one for one in found if one.trajectory_id == name)
 
 
 def notes_of(context: RunContext, trajectory: Trajectory) -> tuple[list[Annotation], list[Credit]]:

@@ -25,7 +25,7 @@ CREATE TABLE stages (
     shard INTEGER NOT NULL,           -- 0 for stages that have no shards
     receipt JSON NOT NULL,            -- ids, counts and paths for the stages that follow
     input_hash VARCHAR NOT NULL,      -- of the configuration and receipts it was computed from
-    attempt INTEGER NOT NULL,         -- how often it was begun, crashes included
+    attempt INTEGER NOT NULL,         -- 1; higher where a finished stage was done again
     started_at TIMESTAMP NOT NULL,
     finished_at TIMESTAMP NOT NULL,
     pid INTEGER NOT NULL,

@@ -53,6 +53,16 @@ def of_run(con: DuckDBPyConnection, run: str) -> list[StageRow]:
     return [_row(row) for row in rows]
 
 
+def seconds(con: DuckDBPyConnection, run: str, iteration: int, stage: str) -> float:
+    """How long a stage worked, over all its shards that are finished."""
+    found = con.execute(
+        "SELECT sum(epoch_us(finished_at) - epoch_us(started_at)) FROM stages "
+        "WHERE run = ? AND iteration = ? AND stage = ?",
+        [run, iteration, stage],
+    ).fetchone()
+    return 0.0 if found is None or found[0] is None else float(found[0]) / 1e6
+
+
 def record(con: DuckDBPyConnection, row: StageRow) -> StageRow:
     """Record a finished stage in place of an earlier record, and return it with its attempt counted.
 

@@ -56,6 +56,16 @@ def load(con: DuckDBPyConnection, run: str, iteration: int, purpose: Purpose) ->
     ]
 
 
+def ending_with(con: DuckDBPyConnection, run: str, wanted: str) -> list[tuple[str, int, Purpose]]:
+    """(id, iteration, purpose) of the run's trajectories whose id ends so, one that equals it first."""
+    rows = con.execute(
+        "SELECT trajectory_id, iteration, purpose FROM trajectories WHERE run = ? AND suffix(trajectory_id, ?) "
+        "ORDER BY trajectory_id = ? DESC, trajectory_id",
+        [run, wanted, wanted],
+    ).fetchall()
+    return [(name, iteration, purpose) for name, iteration, purpose in rows]
+
+
 def _check(trajectory: Trajectory, run: str, iteration: int, purpose: Purpose) -> None:
     name = trajectory.trajectory_id
     if (trajectory.run, trajectory.iteration, trajectory.purpose) != (run, iteration, purpose):

@@ -5,8 +5,9 @@ Making it is left to prepare.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 
 from agent_r1.chat import Chat
@@ -28,6 +29,16 @@ def load_questions(context: RunContext, ids: Sequence[str]) -> dict[str, Questio
     """Questions of the store by id."""
     with context.store.read() as con:
         return {question.id: question for question in questions.load(con, list(dict.fromkeys(ids)))}
+
+
+def with_gold_passages(context: RunContext, split: str, asked: Mapping[str, Question]) -> dict[str, Question]:
+    """The questions with the passages of their evidence, which demonstrations are made from."""
+    corpus = {passage.id: passage for passage in passages.read(context.data / split / "passages.parquet")}
+    found = {}
+    for question in asked.values():
+        ids = dict.fromkeys(evidence.passage_id for evidence in question.evidence)
+        found[question.id] = replace(question, passages=tuple(corpus[each] for each in ids if each in corpus))
+    return found
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def run_stage(
                 library_versions=library_versions(),
             ),
         )
-        values = {**result.metrics, f"time/{stage}_seconds": _seconds(con, row)}
+        values = {**result.metrics, f"time/{stage}_seconds": stages.seconds(con, context.run, iteration, stage)}
         metrics.save(con, context.run, iteration, stage, values, row.finished_at)
     context.ledger.add(row)
     return row.receipt
@@ -120,9 +120,3 @@ def _hash(context: RunContext, stage: str, iteration: int, shard: int, inputs: M
     everything = [context.config.identity, stage, iteration, shard, dict(inputs)]
     text = json.dumps(everything, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _seconds(con: Connection, row: StageRow) -> float:
-    """How long the stage worked, over all its shards so far."""
-    parts = [part for part in stages.of_run(con, row.run) if (part.iteration, part.stage) == (row.iteration, row.stage)]
-    return sum((part.finished_at - part.started_at).total_seconds() for part in parts)

@@ -6,6 +6,7 @@ Which passages are gold is not known here; rewards compare the sources of a resu
 from __future__ import annotations
 
 import html
+import logging
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ import numpy as np
 
 from agent_r1.questions.records import Passage
 from agent_r1.tools.protocol import JsonObject, Source, ToolResult
+
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG when it is imported
 
 _WORD = re.compile(r"\w+")
 _QUERY_CHARACTERS = 2000

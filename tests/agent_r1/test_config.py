@@ -1,0 +1,256 @@
+"""The configuration: strict, frozen, consistent, and its identity (B14, B15, C3, B18 of CASES.md; DESIGN's keys)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from agent_r1.config import Config, load, operational_keys, parse
+from agent_r1.errors import ConfigError
+from agent_r1.questions.records import Json
+
+NAMED = """
+seed model.path data.path data.format world.hops world.seed tools
+rollout.engine rollout.questions rollout.attempts rollout.temperature rollout.max_turns rollout.max_new_tokens
+rollout.shard_size
+rewards.outcome rewards.evidence rewards.turn rewards.malformed rewards.failed rewards.repeated rewards.unanswered
+advantages.estimator advantages.gamma advantages.lam advantages.whiten
+ppo.learning_rate ppo.value_learning_rate ppo.epochs ppo.minibatches ppo.clip_low ppo.clip_high ppo.dual_clip
+ppo.kl_coefficient ppo.kl_estimator ppo.kl_in ppo.max_grad_norm
+masks.loss masks.advantages warm_start.steps evaluation.questions evaluation.metric evaluation.every
+iterations keep_checkpoints device store.lock_wait
+""".split()
+"""The keys that DESIGN.md promises."""
+
+
+def tree(key: str, value: Json) -> dict[str, Json]:
+    """`a.b` and a value as nested keys."""
+    first, _, rest = key.partition(".")
+    return {first: tree(rest, value) if rest else value}
+
+
+def test_the_promised_keys_exist() -> None:
+    assert set(NAMED) <= set(Config().flat())
+
+
+def test_the_defaults_are_a_valid_configuration() -> None:
+    assert parse({}, "test") == Config()
+
+
+@pytest.mark.parametrize("name", ["quickstart", "hotpotqa-smollm2"])
+def test_shipped_configurations_are_valid(name: str) -> None:
+    load(Path(str(files("flows.configs").joinpath(f"{name}.yaml"))))
+
+
+@pytest.mark.parametrize("key", ["nonsense", "ppo.lr", "model.tiny.depth", "rollout.tool_choice", "masks.los"])
+def test_an_unknown_key_is_named(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^file\.yaml: unknown key '{key}'$"):
+        parse(tree(key, 1), "file.yaml")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("advantages.estimator", "rloo"),
+        ("advantages.estimator", "grpo"),
+        ("advantages.lam", 1.5),
+        ("advantages.gamma", 0),
+        ("ppo.clip_low", 1.0),
+        ("ppo.clip_high", 0),
+        ("ppo.dual_clip", 1.0),
+        ("ppo.kl_estimator", "k4"),
+        ("ppo.kl_coefficient", -1),
+        ("ppo.learning_rate", ".inf"),
+        ("ppo.learning_rate", float("nan")),
+        ("ppo.micro_batch", 0),
+        ("ppo.epochs", 0),
+        ("rollout.temperature", 0),
+        ("rollout.top_k", 2),
+        ("rollout.engine", "vllm"),
+        ("rollout.attempts", "many"),
+        ("rewards.turn", 0.1),
+        ("rewards.failed", 0.1),
+        ("rewards.outcome", -1),
+        ("world.hops", []),
+        ("world.kinds", ["riddle"]),
+        ("device", "tpu"),
+        ("seed", -1),
+        ("iterations", 1.5),
+        ("evaluation.metric", "accuracy"),
+        ("store.lock_wait", None),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_key(key: str, value: Json) -> None:
+    """B14: an unknown estimator raises here, before any work; C6: there is no top_k."""
+    with pytest.raises(ConfigError, match=key.rpartition(".")[2]) as caught:
+        parse(tree(key, value), "f")
+    assert key in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hop_out_of_range_is_refused_by_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"world\.hops\.1: .*\(got 5\)"):
+        parse({"world": {"hops": [2, 5]}}, "f")
+
+
+def test_every_problem_is_named_in_one_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse({"seed": "x", "ppo": {"epochs": 0, "lr": 1}}, "f")
+    message = str(caught.value)
+    assert all(key in message for key in ("seed", "ppo.epochs", "ppo.lr"))
+    assert "\n" not in message
+
+
+FILE: dict[str, Json] = {"data": {"path": "x.json"}, "tools": ["search"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"tools": ["lookup", "browser"]}, "tools: unknown tool 'browser'"),
+        ({"tools": ["lookup", "lookup"]}, "tools: a tool is named twice"),
+        ({**FILE, "tools": ["sql", "search"]}, "tools: 'sql' needs the built-in world"),
+        ({**FILE, "tools": ["lookup"]}, "tools: 'lookup' needs the built-in world"),
+        ({**FILE, "warm_start": {"curriculum_steps": 1}}, "warm_start.curriculum_steps"),
+        ({**FILE, "warm_start": {"sloppy_steps": 1}}, "warm_start.sloppy_steps"),
+        ({"data": {"validation_path": "x"}}, "data.validation_path is set, but data.path is not"),
+        ({"data": {"path": "x.json", "format": "parquet"}, "tools": ["search"]}, "data.format: 'parquet'"),
+        ({"rewards": {"evidence": 1.5}}, "rewards.evidence 1.5 is above rewards.outcome 1.0"),
+        ({"rollout": {"questions": 3}, "ppo": {"minibatches": 4}}, "ppo.minibatches 4 is above the draw of 3"),
+        ({"ppo": {"kl_estimator": "k1"}}, "kl_estimator k1 in the loss"),
+        ({"rollout": {"max_context": 2048}}, "rollout.max_context 2048 is above model.tiny.context 1024"),
+        ({"model": {"tiny": {"width": 100, "heads": 3}}}, "width 100"),
+        ({"keep_checkpoints": ["best"]}, "keep_checkpoints must hold 'last'"),
+        ({"keep_checkpoints": ["last", "every:0"]}, "keep_checkpoints: 'every:0'"),
+        ({"keep_checkpoints": ["last", "some"]}, "keep_checkpoints: 'some'"),
+        ({"world": {"hops": [2, 3], "kinds": ["comparison"]}}, "world.hops: none of world.kinds .* can have 3 hops"),
+        ({"world": {"hops": [1], "kinds": ["bridge_comparison"]}}, "world.hops: none of world.kinds"),
+        ({"world": {"hops": [3], "kinds": ["compositional", "comparison"]}}, "world.kinds: comparison has 2 hops"),
+    ],
+)
+def test_contradictory_settings_name_the_keys(settings: dict[str, Json], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse(settings, "f")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ppo": {"kl_estimator": "k1", "kl_in": "reward"}},
+        {"ppo": {"kl_estimator": "k1", "kl_coefficient": 0}},
+        {"ppo": {"micro_batch": 10_000}},
+        {"world": {"hops": [2, 4], "kinds": ["comparison", "bridge_comparison"]}},
+        {"keep_checkpoints": ["last", "every:5"]},
+        {"keep_checkpoints": ["all"]},
+        {"device": "cuda:1"},
+    ],
+)
+def test_settings_that_agree_are_taken(settings: dict[str, Json]) -> None:
+    """C3: a micro-batch above the minibatch is one pass."""
+    parse(settings, "f")
+
+
+def test_a_configuration_does_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Config().seed = 3
+
+
+OPERATIONAL: dict[str, Json] = {
+    "iterations": 99,
+    "device": "cpu",
+    "threads": 7,
+    "keep_checkpoints": ["all"],
+    "ppo.micro_batch": 3,
+    "store.lock_wait": 1.0,
+}
+
+
+def test_operational_keys_are_these() -> None:
+    assert operational_keys() == set(OPERATIONAL)
+
+
+def test_identity_ignores_operational_keys() -> None:
+    changed = Config()
+    for key, value in OPERATIONAL.items():
+        changed = parse(tree(key, value), "f")
+        assert changed != Config()
+        assert changed.identity == Config().identity, key
+        assert key not in changed.identity_keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", 1),
+        ("model.path", "else"),
+        ("model.tiny.width", 64),
+        ("world.seed", 1),
+        ("world.hops", [2]),
+        ("tools", ["search"]),
+        ("rollout.temperature", 0.9),
+        ("rollout.shard_size", 8),
+        ("rewards.turn", 0.0),
+        ("advantages.lam", 1.0),
+        ("ppo.learning_rate", 1e-5),
+        ("masks.loss", False),
+        ("warm_start.steps", 1),
+        ("evaluation.questions", 7),
+    ],
+)
+def test_identity_changes_with_what_is_computed(key: str, value: Json) -> None:
+    changed = parse(tree(key, value), "f")
+    assert changed.identity != Config().identity
+    differing = {name for name, old in Config().identity_keys().items() if changed.identity_keys()[name] != old}
+    assert differing == {key}
+
+
+def test_identity_does_not_depend_on_how_the_keys_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("ppo: {epochs: 3, learning_rate: 1e-4}\nseed: 2\n")
+    assert load(path).identity == parse({"seed": 2, "ppo": {"learning_rate": 0.0001, "epochs": 3}}, "f").identity
+
+
+def test_a_configuration_survives_json() -> None:
+    made = parse({"world": {"hops": [3]}, "rollout": {"system_prompt": "Grüße"}}, "f")
+    assert Config.model_validate_json(made.model_dump_json()) == made
+
+
+def test_overrides_are_yaml_values_of_dotted_keys(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("ppo:\n  epochs: 3\n")
+    made = load(
+        path,
+        ["ppo.epochs=5", "world.hops=[2, 4]", "rollout.system_prompt=''", "ppo.learning_rate=1e-5", "ppo.dual_clip=3"],
+    )
+    assert made.rollout.system_prompt == ""
+    assert (made.ppo.epochs, made.world.hops, made.ppo.learning_rate, made.ppo.dual_clip) == (5, (2, 4), 1e-5, 3.0)
+
+
+@pytest.mark.parametrize("override", ["ppo.epochs", "=3", "ppo..epochs=3", "seed.x=1", "ppo.epochs=[", "ppo.lr=1"])
+def test_a_wrong_override_is_a_config_error_that_names_it(tmp_path: Path, override: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("seed: 1\n")
+    with pytest.raises(ConfigError, match="ppo|=3|seed"):
+        load(path, [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "named"), [("- 1\n", "list"), ("a: [", "not YAML"), ("just text", "str"), ("\x00", "not YAML|read")]
+)
+def test_a_file_that_is_no_configuration_is_a_config_error(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=named) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_absent_file_is_a_config_error_and_an_empty_one_the_defaults(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="absent.yaml"):
+        load(tmp_path / "absent.yaml")
+    (tmp_path / "empty.yaml").write_text("")
+    assert load(tmp_path / "empty.yaml") == Config()
