@@ -13,7 +13,7 @@ SEEDED := --set seed=$(SEED) --set world.seed=$(SEED) --run quickstart-seed$(SEE
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install install-smollm2 quickstart test lint format docs
+.PHONY: help install install-smollm2 quickstart test test-slow lint format docs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -27,7 +27,10 @@ quickstart: install ## train the built-in example: a policy from nothing learns 
 	$(BIN)/agent-r1 train $(if $(SEED),$(SEEDED))
 
 test: install ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: install ## run the slow tests: a run killed in every stage, and others
+	$(BIN)/python -m pytest -m slow
 
 lint: install ## check style and types (pyright needs Node.js and fetches it where there is none)
 	$(BIN)/ruff check .

@@ -112,7 +112,7 @@ class WorldConfig(_Section):
 class RolloutConfig(_Section):
     """How trajectories are sampled."""
 
-    engine: Literal["embedded"] = Field("embedded", description="torch and transformers in this process")
+    engine: Literal["embedded"] = Field(default="embedded", description="torch and transformers in this process")
     questions: int = Field(default=192, ge=1, description="questions drawn in an iteration")
     attempts: int = Field(default=1, ge=1, description="trajectories for each of them")
     temperature: float = Field(default=1.0, gt=0, description="of sampling, and of the log-probabilities in training")
@@ -124,7 +124,9 @@ class RolloutConfig(_Section):
     system_prompt: str = Field(
         default=SYSTEM_PROMPT, description="said before the question; empty: nothing but the tools"
     )
-    tool_timeout: float = Field(default=10.0, gt=0, description="seconds for one tool call")
+    tool_timeout: float = Field(
+        default=60.0, gt=0, description="seconds for one tool call, waiting for its tool included"
+    )
 
 
 class RewardConfig(_Section):
@@ -144,7 +146,7 @@ class RewardConfig(_Section):
 class AdvantageConfig(_Section):
     """How credit is given to action tokens."""
 
-    estimator: Literal["gae"] = Field("gae", description="how advantages are estimated")
+    estimator: Literal["gae"] = Field(default="gae", description="how advantages are estimated")
     gamma: float = Field(default=1.0, gt=0, le=1, description="discount per action token")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda, per action token")
     whiten: bool = Field(default=True, description="mean 0 and deviation 1 over the action tokens of an update")
@@ -168,8 +170,8 @@ class PpoConfig(_Section):
     kl_coefficient: float = Field(
         default=0.01, ge=0, description="price of leaving the reference (checkpoint 0); 0: no reference"
     )
-    kl_estimator: Literal["k1", "k2", "k3"] = Field("k2", description="k2 or k3 in the loss, any in the reward")
-    kl_in: Literal["loss", "reward"] = Field("loss", description="where the KL is paid")
+    kl_estimator: Literal["k1", "k2", "k3"] = Field(default="k2", description="k2 or k3 in the loss, any in the reward")
+    kl_in: Literal["loss", "reward"] = Field(default="loss", description="where the KL is paid")
     entropy_coefficient: float = Field(default=0.0, ge=0, description="bonus for entropy; 0: off")
     target_kl: float | None = Field(
         default=None, gt=0, description="stop an update whose KL to the sampling policy passes it"
@@ -189,8 +191,8 @@ class PpoConfig(_Section):
 class MaskConfig(_Section):
     """Which tokens count. False exists for ablations only: then given tokens are treated as if chosen."""
 
-    loss: bool = Field(True, description="the loss sees chosen tokens only")
-    advantages: bool = Field(True, description="credit runs along chosen tokens only")
+    loss: bool = Field(default=True, description="the loss sees chosen tokens only")
+    advantages: bool = Field(default=True, description="credit runs along chosen tokens only")
 
 
 class WarmStartConfig(_Section):

@@ -100,6 +100,8 @@ def update(
     `reference` is the policy of checkpoint 0, needed where `ppo.kl_coefficient` is above 0. A minibatch without an
     action token, or whose gradient is not finite, takes no step and is counted in ppo/skipped_updates.
     """
+    if reference is None and config.ppo.kl_coefficient > 0:
+        raise ValueError(f"reference: needed where ppo.kl_coefficient is {config.ppo.kl_coefficient}, got None")
     batch = make_batch(annotations, config.masks)
     if not batch.annotations:
         return Update({"ppo/skipped_updates": float(config.ppo.epochs * config.ppo.minibatches)}, [])

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))  # for scripted.py
 
@@ -14,6 +15,8 @@ from scripted import SMALL, FakeTool
 from agent_r1.chat import Chat
 from agent_r1.config import parse
 from agent_r1.model import Policy, create
+
+torch.set_num_threads(1)  # threads that wait for each other on busy cores take most of the time
 
 
 @pytest.fixture(scope="session")

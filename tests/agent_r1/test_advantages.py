@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -168,8 +169,7 @@ def test_groups_are_told_apart_by_id_and_not_by_place() -> None:
 
 
 @pytest.mark.parametrize("function", [group_relative, leave_one_out])
-def test_group_scores_of_nan_and_float_groups_are_refused(function: object) -> None:
-    assert callable(function)
+def test_group_scores_of_nan_and_float_groups_are_refused(function: Callable[[Tensor, Tensor], Tensor]) -> None:
     with pytest.raises(ValueError, match="scores"):
         function(torch.tensor([0.0, math.nan]), torch.tensor([0, 0]))
     with pytest.raises(ValueError, match="groups"):

@@ -94,9 +94,9 @@ LOSSES: dict[str, Loss] = {
     "dual": lambda a, b, c, m: policy_loss(a, b, c, m, 0.2, 0.2, 3.0)[0],
     "value": lambda a, b, c, m: value_loss(a, b, c, m),
     "clipped value": lambda a, b, c, m: value_loss(a, b, c, m, 0.2),
-    "k1": lambda a, b, c, m: kl(a, b, m, "k1").sum(),
-    "k2": lambda a, b, c, m: kl(a, b, m, "k2").sum(),
-    "k3": lambda a, b, c, m: kl(a, b, m, "k3").sum(),
+    "k1": lambda a, b, _, m: kl(a, b, m, "k1").sum(),
+    "k2": lambda a, b, _, m: kl(a, b, m, "k2").sum(),
+    "k3": lambda a, b, _, m: kl(a, b, m, "k3").sum(),
 }
 
 

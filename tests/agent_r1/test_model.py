@@ -1,4 +1,4 @@
-"""The policy: scored on action tokens only, at the state before them, saved and loaded as it was (A8, A13, C10, C11)."""
+"""The policy: scored on action tokens only, at the state before them, saved and loaded as it was (A8, A13, C11)."""
 
 from __future__ import annotations
 

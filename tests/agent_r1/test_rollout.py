@@ -181,13 +181,16 @@ def test_all_results_of_a_turn_are_seen_in_order(chat: Chat) -> None:
 
 
 def test_the_sampler_is_told_how_to_sample(chat: Chat) -> None:
-    """C5: greedy for greedy evaluation alone; always the configured temperature."""
+    """C5: training at the configured temperature, evaluation at 1; greedy for greedy evaluation alone."""
     settings = config(temperature=0.7, max_new_tokens=9)
     for purpose in ("train", "sampled", "greedy"):
         _, sampler = play(chat, ["no"], settings=settings, purpose=purpose)
         assert sampler.settings == {
-            "end_id": chat.end_id, "temperature": 0.7, "greedy": purpose == "greedy", "max_new_tokens": 9,
-        }  # fmt: skip
+            "end_id": chat.end_id,
+            "temperature": 0.7 if purpose == "train" else 1.0,
+            "greedy": purpose == "greedy",
+            "max_new_tokens": 9,
+        }
 
 
 def seeds(chat: Chat, origin: Origin, questions: Sequence[str], seed: int = 0) -> list[list[int]]:

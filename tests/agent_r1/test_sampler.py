@@ -62,7 +62,7 @@ class Play:
 
 
 def waves(end_id: int) -> list[list[Step]]:
-    """Four rows of different prompts; one leaves after the first turn, one after the second; one starts a new segment."""
+    """Four rows; one leaves after the first turn, one after the second, one starts a new segment."""
     del end_id
     return [
         [(row, tokens(length, "prompt", row), True) for row, length in enumerate((3, 17, 1, 8))],
@@ -141,6 +141,16 @@ def test_all_rows_may_restart_in_mid_session(policy: Policy, end_id: int) -> Non
     play.wave([(row, tokens(5, "anew", row), True) for row in range(4)])
     play.wave([(1, tokens(3, "more"), False), (2, tokens(2, "more"), False)])
     play.check()
+
+
+def test_positions_count_a_row_s_own_tokens(policy: Policy, end_id: int) -> None:
+    """Rotary positions hide a shift; a context near the model's limit would not. The last token is not yet held."""
+    play = Play(policy, end_id)
+    for steps in waves(end_id):
+        play.wave(steps)
+        assert play.session.rows == [row for row, _, _ in steps]
+        assert play.session.position_B.tolist() == [len(play.context[row]) - 1 for row, _, _ in steps]
+        assert play.session.held_B_K.sum(dim=1).tolist() == play.session.position_B.tolist()
 
 
 def test_an_action_ends_with_the_end_token_or_is_cut_off(policy: Policy, end_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The built-in world: disjoint splits, answers that only the tools give, questions checked by an independent reading."""
+"""The built-in world: disjoint splits, answers that only the tools give, questions read independently."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_compositional_answers_are_right() -> None:
 
 
 def split(body: str) -> list[str]:
-    """Phrases may hold " of " themselves: "creator of the seat of government of Beldan" -> ["creator", "seat of government", "Beldan"]."""
+    """The phrases and the entity; a phrase may hold " of ": creator of the seat of government of Beldan."""
     rest, found = body, []
     while " of " in rest:
         phrase = max((p for p in PHRASES if rest.startswith(f"{p} of ")), key=len)
