@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 os.environ["DO_NOT_TRACK"] = "true"
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's idle threads sleep: spinning ones stall a busy machine
 
 import typer
 from rich.console import Console
