@@ -16,7 +16,7 @@ from agent_r1.world.relations import TABLES
 Observe = Callable[[str], str]
 """Runs the calls of an action's text and returns what the agent sees."""
 
-STOP_EARLY = 0.4
+STOP_EARLY = 0.45
 WRONG_RELATION = 0.8
 
 
