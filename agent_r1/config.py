@@ -137,10 +137,12 @@ class RewardConfig(_Section):
         default=0.3, ge=0, description="all gold evidence brought into view; taken back without an answer"
     )
     turn: float = Field(default=-0.05, le=0, description="each turn that calls tools")
-    malformed: float = Field(default=-0.1, le=0, description="a turn with a call that does not parse or names no tool")
+    malformed: float = Field(
+        default=-0.1, le=0, description="a turn that is cut off, or with a call that does not parse or names no tool"
+    )
     failed: float = Field(default=-0.1, le=0, description="a turn with a call that fails or finds nothing")
     repeated: float = Field(default=-0.1, le=0, description="a turn with a call made before in the trajectory")
-    unanswered: float = Field(default=0.0, le=0, description="a trajectory that ends without an answer")
+    unanswered: float = Field(default=-0.2, le=0, description="a trajectory that ends without an answer")
 
 
 class AdvantageConfig(_Section):

@@ -7,13 +7,15 @@ does not answer. So calling more never pays by itself. Prices are the configurat
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from agent_r1.config import RewardConfig
 from agent_r1.masks import segments
-from agent_r1.questions.records import Question
+from agent_r1.questions.records import Json, Question
 from agent_r1.trajectory import Annotation, CallRecord, Trajectory, Turn
 
+COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 COMPONENTS = ("outcome", "evidence", "turn", "malformed", "failed", "repeated", "unanswered")
 
 
@@ -48,12 +50,13 @@ def reward_parts(trajectory: Trajectory, question: Question, prices: RewardConfi
     parts: dict[int, dict[str, float]] = {}
     pieces = evidence_by_turn(trajectory.turns, question)
     earlier: set[str] = set()
+    cut_off = trajectory.turns[-1].index if trajectory.ending == "truncated" else None
     for turn, found in zip(trajectory.turns, pieces, strict=True):
         keys = [call_key(call) for call in turn.calls if not call.malformed]
         parts[turn.index] = {
             "evidence": prices.evidence * found / max(len(question.evidence), 1),
             "turn": prices.turn * bool(turn.calls),
-            "malformed": prices.malformed * any(call.malformed for call in turn.calls),
+            "malformed": prices.malformed * (any(call.malformed for call in turn.calls) or turn.index == cut_off),
             "failed": prices.failed * any(not call.ok and not call.malformed for call in turn.calls),
             "repeated": prices.repeated * (len(set(keys)) < len(keys) or not earlier.isdisjoint(keys)),
         }
@@ -93,17 +96,24 @@ def _in_view(call: CallRecord, question: Question) -> set[int]:
             or (gold.passage_id, gold.sentence) in shown
             or (gold.sentence is None and any(passage == gold.passage_id for passage, _ in shown))
         }
+    query = call.arguments.get("query")
     facts = question.metadata.get("facts")
-    if not isinstance(facts, list):
+    if call.name != "sql" or not isinstance(query, str) or not isinstance(facts, list):
         return set()
-    asked = json.dumps(dict(call.arguments), ensure_ascii=False)
-    found = set()
-    for index, fact in enumerate(facts):
-        if isinstance(fact, list) and len(fact) == 3:
-            subject, _, value = (str(part) for part in fact)
-            if value in call.text and (subject in asked or subject in call.text):
-                found.add(index)
-    return found
+    asked = COMMENT.sub(" ", query)
+    return {
+        index
+        for index, fact in enumerate(facts)
+        if isinstance(fact, list)
+        and len(fact) == 3
+        and _says(asked, fact[1])
+        and _says(call.text, fact[2])
+        and (_says(asked, fact[0]) or _says(call.text, fact[0]))
+    }
+
+
+def _says(text: str, word: Json) -> bool:
+    return re.search(rf"(?<!\w){re.escape(str(word))}(?!\w)", text) is not None
 
 
 def call_key(call: CallRecord) -> str:

@@ -108,8 +108,8 @@ def _request(row: int, one: _Live, seed: int, origin: Origin) -> ActionRequest:
 
 
 def _calls_to_run(turn: ParsedTurn) -> ParsedTurn:
-    """An answer ends the trajectory: calls beside it are not run."""
-    return turn if turn.answer is None else ParsedTurn([], [], turn.answer, turn.thinking)
+    """An answer ends the trajectory: calls beside it are not run. An empty one is none."""
+    return turn if not turn.answer else ParsedTurn([], [], turn.answer, turn.thinking)
 
 
 def _advance(
@@ -120,7 +120,7 @@ def _advance(
     one.length += len(one.given) + len(action.ids)
     if not action.finished:
         one.ending = "truncated"
-    elif parsed.answer is not None:
+    elif parsed.answer:
         one.ending, one.answer = "answered", parsed.answer
     elif not calls:
         one.ending = "no_answer"

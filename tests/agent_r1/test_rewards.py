@@ -225,3 +225,26 @@ def test_a_query_shows_a_fact_by_naming_or_returning_its_subject_and_returning_i
 def test_components_are_priced_by_the_configuration() -> None:
     dear = RewardConfig(turn=-0.25)
     assert reward_parts(attempt([look("a")], []), QUESTION, dear)[0] == {"turn": -0.25}
+
+
+def sql_call(query: str, text: str, name: str = "sql") -> CallRecord:
+    return CallRecord(name, {"query": query}, ok=True, text=text)
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "found"),
+    [
+        ("SELECT director FROM film WHERE name = 'A'", "director\nB", 1),
+        ("SELECT name, director FROM film", "name | director\nA | B", 1),
+        ("SELECT string_agg(name, ' ') FROM person --A director", "B C D", 0),
+        ("SELECT string_agg(name, ' ') FROM person /* A director */", "B C D", 0),
+        ("SELECT 'A', string_agg(name, ' ') FROM person", "A | B C D", 0),
+        ("SELECT director FROM film WHERE name = 'A'", "director\nBB", 0),
+    ],
+)
+def test_a_query_shows_a_fact_that_it_asked_for_and_that_came_back(query: str, text: str, found: int) -> None:
+    asked = Question("q", "?", ("B",), (Evidence("A", 1),), metadata={"facts": [["A", "director", "B"]]})
+    turn = Turn(0, 0, (1,), (2,), (0.0,), "", (sql_call(query, text),))
+    assert evidence_by_turn([turn], asked) == [found]
+    other = Turn(0, 0, (1,), (2,), (0.0,), "", (sql_call(query, text, name="calculator"),))
+    assert evidence_by_turn([other], asked) == [0]
