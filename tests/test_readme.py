@@ -93,11 +93,10 @@ def test_the_select_shows_each_token_with_its_mask_reward_and_advantage(tmp_path
     store = home_with_a_trajectory(tmp_path)
     with store.read() as con:
         rows = con.execute(blocks("sql")[0]).fetchall()
-    name = "quickstart/1/train/q/0"
     assert rows == [
-        (name, 5, False, 0.0, 0.0, 0.0),
-        (name, 6, True, 0.0, 0.5, -1.0),
-        (name, 7, True, 1.0, 0.25, 2.0),
+        (0, 1, 5, False, 0.0, 0.0, 0.0),
+        (0, 2, 6, True, 0.0, 0.5, -1.0),
+        (0, 3, 7, True, 1.0, 0.25, 2.0),
     ]
 
 
