@@ -5,6 +5,8 @@ Shapes: B trajectories (segments joined in order), T tokens, N scores. Masks are
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -16,9 +18,13 @@ def gae(
 
     All [B, T]; given tokens are skipped, as if the next action followed at once. `bootstrap` [B] is the value after a
     row that was cut off, 0 without it. Returns (advantages, returns), both 0 where the mask is False, whatever `values`
-    holds there. ValueError for shapes that differ, a reward that is not 0 on a given token, a NaN on an action token.
+    holds there. ValueError for shapes that differ, a reward that is not 0 on a given token, and whatever is
+    not finite but a value on a given token.
     """
     _check(rewards, values, action_mask)
+    for name, number in (("gamma", gamma), ("lam", lam)):
+        if not math.isfinite(number):
+            raise ValueError(f"{name}: expected a finite number, got {number}")
     zero = torch.zeros((), dtype=rewards.dtype, device=rewards.device)
     known_B_T = torch.where(action_mask, values.to(rewards.dtype), zero)
     if not torch.isfinite(known_B_T).all():
@@ -26,6 +32,8 @@ def gae(
     next_value = zero.expand(len(rewards)) if bootstrap is None else bootstrap.to(rewards.dtype)
     if next_value.shape != rewards.shape[:1]:
         raise ValueError(f"bootstrap: expected shape {tuple(rewards.shape[:1])}, got {tuple(next_value.shape)}")
+    if not torch.isfinite(next_value).all():
+        raise ValueError(f"bootstrap: expected finite numbers, got {next_value.tolist()}")
     running = torch.zeros_like(next_value)
     columns: list[Tensor] = []
     for step in reversed(range(rewards.shape[1])):
@@ -85,6 +93,8 @@ def _check(rewards: Tensor, values: Tensor, action_mask: Tensor) -> None:
         raise ValueError(f"rewards, values and action_mask must be one [B, T], got {shapes}")
     if action_mask.dtype != torch.bool:
         raise ValueError(f"action_mask: expected bool, got {action_mask.dtype}")
+    if not rewards.is_floating_point():
+        raise ValueError(f"rewards: expected floating point, got {rewards.dtype}")
     if not torch.isfinite(rewards).all():
         raise ValueError("rewards: not finite")
     stray = (rewards != 0) & ~action_mask
@@ -98,6 +108,8 @@ def _group_means(scores: Tensor, groups: Tensor) -> tuple[Tensor, Tensor, Tensor
         raise ValueError(f"scores and groups must be one [N], got {tuple(scores.shape)} and {tuple(groups.shape)}")
     if groups.is_floating_point() or groups.dtype == torch.bool:
         raise ValueError(f"groups: expected integers, got {groups.dtype}")
+    if not scores.is_floating_point():
+        raise ValueError(f"scores: expected floating point, got {scores.dtype}")
     if not torch.isfinite(scores).all():
         raise ValueError("scores: not finite")
     unique, inverse = torch.unique(groups, return_inverse=True)

@@ -1,6 +1,7 @@
-"""The one configuration of a run: strict, frozen, every key with its meaning. Finding shipped files is left to flows.
+"""The one configuration of a run: strict, frozen, every key with its meaning. Reading YAML is left to config_file.py.
 
 What identifies a run is every key that is not marked `operational`: those say where and how it runs, not what.
+Finding shipped files is left to flows.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
 
+from agent_r1.config_file import read
 from agent_r1.errors import ConfigError
 from agent_r1.questions.loading import FORMATS
 from agent_r1.questions.records import Json
+from agent_r1.world.names import NAMES
 
 OPERATIONAL: JsonDict = {"operational": True}
 Hops = Annotated[int, Field(ge=1, le=4)]
@@ -39,6 +41,18 @@ SYSTEM_PROMPT = (
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_meant(cls, value: object, info: ValidationInfo) -> object:
+        """An empty section (`ppo:`) is its defaults; true is not taken for 1, nor false for 0."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if value is None and isinstance(kind, type) and issubclass(kind, _Section):
+            return {}
+        several = value if isinstance(value, list | tuple) else [value]
+        if kind is not bool and any(isinstance(one, bool) for one in several):
+            raise ValueError(f"neither true nor false is meant here (got {value!r})")
+        return value
 
 
 class TinyConfig(_Section):
@@ -86,7 +100,7 @@ class DataConfig(_Section):
 class WorldConfig(_Section):
     """The built-in multi-hop world: sizes are entities of a kind in each of its four splits."""
 
-    seed: int = Field(default=0, ge=0, description="of the worlds and their questions")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="of the worlds and their questions")
     people: int = Field(default=80, ge=8, description="people in each split but the warm start")
     cities: int = Field(default=25, ge=4, description="cities")
     countries: int = Field(default=10, ge=3, description="countries")
@@ -107,6 +121,12 @@ class WorldConfig(_Section):
     train: int = Field(default=4000, ge=1, description="training questions")
     validation: int = Field(default=240, ge=1, description="validation questions")
     test: int = Field(default=240, ge=1, description="test questions")
+
+    @property
+    def entities(self) -> int:
+        """Of all four splits; each needs a name of its own."""
+        one = self.people + self.cities + self.countries + self.companies + self.films
+        return one * (3 + self.warm_start_scale)
 
 
 class RolloutConfig(_Section):
@@ -136,7 +156,7 @@ class RewardConfig(_Section):
     evidence: float = Field(
         default=0.3, ge=0, description="all gold evidence brought into view; taken back without an answer"
     )
-    turn: float = Field(default=-0.05, le=0, description="each turn that calls tools")
+    turn: float = Field(default=-0.05, le=0, description="each turn that calls tools without answering")
     malformed: float = Field(
         default=-0.1, le=0, description="a turn that is cut off, or with a call that does not parse or names no tool"
     )
@@ -193,8 +213,16 @@ class PpoConfig(_Section):
 class MaskConfig(_Section):
     """Which tokens count. False exists for ablations only: then given tokens are treated as if chosen."""
 
-    loss: bool = Field(default=True, description="the loss sees chosen tokens only")
-    advantages: bool = Field(default=True, description="credit runs along chosen tokens only")
+    loss: bool = Field(
+        default=True,
+        description="the loss sees chosen tokens only; false: its policy, KL and entropy terms see given ones too, "
+        "the critic only those with credit",
+    )
+    advantages: bool = Field(
+        default=True,
+        description="credit runs along chosen tokens only; false: along given ones too, "
+        "which the loss sees where `masks.loss` is false too",
+    )
 
 
 class WarmStartConfig(_Section):
@@ -239,7 +267,7 @@ class StoreConfig(_Section):
 class Config(_Section):
     """All of it. Defaults are the quickstart's in spirit; the shipped YAML files say what they change."""
 
-    seed: int = Field(default=0, ge=0, description="of everything random but the worlds")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="of everything random but the worlds")
     iterations: int = Field(
         default=1, ge=0, description="in total, over all starts of the run", json_schema_extra=OPERATIONAL
     )
@@ -250,7 +278,7 @@ class Config(_Section):
         json_schema_extra=OPERATIONAL,
     )
     threads: int | None = Field(
-        default=None, ge=1, description="torch threads; none: torch's choice", json_schema_extra=OPERATIONAL
+        default=None, ge=1, le=1024, description="torch threads; none: torch's choice", json_schema_extra=OPERATIONAL
     )
     keep_checkpoints: tuple[str, ...] = Field(
         default=("last", "best"),
@@ -306,8 +334,19 @@ def _contradictions(config: Config) -> list[str]:
         for key in ("curriculum_steps", "sloppy_steps"):
             if getattr(config.warm_start, key):
                 found.append(f"warm_start.{key} needs the built-in world, but data.path is set")
-    elif config.data.validation_path is not None:
-        found.append("data.validation_path is set, but data.path is not")
+    else:
+        if config.data.validation_path is not None:
+            found.append("data.validation_path is set, but data.path is not")
+        if config.world.entities > len(NAMES):
+            found.append(
+                f"world: its splits need {config.world.entities} names, there are {len(NAMES)}: "
+                "take fewer people, cities, countries, companies or films, or a smaller warm_start_scale"
+            )
+        if config.evaluation.questions > config.world.validation:
+            found.append(
+                f"evaluation.questions {config.evaluation.questions} is above world.validation "
+                f"{config.world.validation}"
+            )
     if config.data.format not in ("auto", *FORMATS):
         found.append(f"data.format: {config.data.format!r} is none of auto, {', '.join(FORMATS)}")
     for hops in config.world.hops:
@@ -332,7 +371,7 @@ def _contradictions(config: Config) -> list[str]:
         )
     for keep in config.keep_checkpoints:
         if keep not in ("last", "best", "all") and not (
-            keep.startswith("every:") and keep[6:].isdigit() and int(keep[6:])
+            keep.startswith("every:") and keep[6:].isascii() and keep[6:].isdecimal() and int(keep[6:])
         ):
             found.append(f"keep_checkpoints: {keep!r} is none of last, best, all, every:N")
     if "last" not in config.keep_checkpoints and "all" not in config.keep_checkpoints:
@@ -362,19 +401,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Config:
 
     ConfigError names the file and key for anything unknown, wrong, or contradictory.
     """
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    if tree is None:
-        tree = {}
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: expected keys and values, found {type(tree).__name__}")
-    for override in overrides:
-        _override(tree, override)
-    return parse(tree, str(path))
+    return parse(read(path, overrides), str(path))
 
 
 def parse(tree: dict[str, Json], source: str) -> Config:
@@ -397,24 +424,6 @@ def _problem(item: object) -> str:
         else f" (got {item['input']!r})"
     )
     return f"{key}: {message}{given}" if key else message
-
-
-def _override(tree: dict[str, Json], override: str) -> None:
-    key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise ConfigError(f"--set {override!r}: expected key.sub=value")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override!r}: the value is not YAML") from error
-    node = tree
-    for part in parts[:-1]:
-        child = node.setdefault(part, {})
-        if not isinstance(child, dict):
-            raise ConfigError(f"--set {override!r}: {part!r} is not a section")
-        node = child
-    node[parts[-1]] = value
 
 
 def _flatten(tree: dict[str, Json], prefix: str = "") -> list[tuple[str, Json]]:

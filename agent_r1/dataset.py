@@ -5,6 +5,7 @@ Keeping them is left to the prepare task; the tools over them are opened by envi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from agent_r1.questions.records import Passage, Question
 from agent_r1.seeds import derive
 from agent_r1.world.ask import ask
 from agent_r1.world.generate import World, generate, passages
+
+log = logging.getLogger("agent_r1.dataset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,17 @@ def splits(config: Config) -> list[Split]:
 
 
 def of_file(name: str, path: Path, format: str = "auto") -> Split:
-    """A whole question file as one split; questions without a gold answer are left out: a DataError if all lack it."""
-    questions = [question for question in load(path, format) if question.answers]
+    """A whole question file as one split, without the questions that cannot be scored: a DataError if none can.
+
+    Those have no gold answer, or are marked as not answerable, as MuSiQue's twins are.
+    """
+    questions = [
+        question
+        for question in load(path, format)
+        if question.answers and question.metadata.get("answerable") is not False
+    ]
     if not questions:
-        raise DataError(f"{path}: no question has a gold answer")
+        raise DataError(f"{path}: no question has a gold answer and can be answered")
     return _split(name, questions)
 
 
@@ -60,18 +70,44 @@ def _of_world(config: Config) -> list[Split]:
 
 
 def _of_files(data: DataConfig) -> list[Split]:
-    """Training and validation questions. Without a validation file a question's own id decides, whatever the run."""
+    """Training and validation questions. Without a validation file a question's own text decides, whatever the run."""
     assert data.path is not None
     whole = of_file("train", Path(data.path), data.format)
     if data.validation_path is not None:
-        return [whole, of_file("validation", Path(data.validation_path), data.format)]
+        validation = of_file("validation", Path(data.validation_path), data.format)
+        return [_without(whole, validation, data), validation]
     parts: dict[bool, list[Question]] = {True: [], False: []}
     for question in whole.questions:
-        parts[derive(0, "validation", question.id) % 10_000 < data.validation_share * 10_000].append(question)
+        parts[derive(0, "validation", _text(question)) % 10_000 < data.validation_share * 10_000].append(question)
     held_out, kept = parts[True], parts[False]
     if not held_out or not kept:
         raise DataError(f"{data.path}: {len(whole.questions)} questions are too few for data.validation_share")
     return [_split("train", kept), _split("validation", held_out)]
+
+
+def _without(train: Split, validation: Split, data: DataConfig) -> Split:
+    """The training questions that are not asked in validation too, by id or by text."""
+    held_out = {key for question in validation.questions for key in _keys(question)}
+    kept = [question for question in train.questions if held_out.isdisjoint(_keys(question))]
+    known = {key for question in train.questions for key in _keys(question)}
+    if not kept or all(not known.isdisjoint(_keys(question)) for question in validation.questions):
+        raise DataError(
+            f"data.path {data.path} and data.validation_path {data.validation_path}: all questions of one are in the "
+            "other too"
+        )
+    if dropped := len(train.questions) - len(kept):
+        log.warning("%s: %d questions are in %s too: not trained on", data.path, dropped, data.validation_path)
+        return _split(train.name, kept)
+    return train
+
+
+def _keys(question: Question) -> tuple[tuple[str, str], ...]:
+    return (("id", question.id), ("text", _text(question)))
+
+
+def _text(question: Question) -> str:
+    """The same for questions that differ in case and white space alone."""
+    return " ".join(question.text.casefold().split())
 
 
 def _split(name: str, questions: Sequence[Question]) -> Split:

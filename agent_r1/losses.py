@@ -34,6 +34,7 @@ def policy_loss(
     The ratio is clipped to [1 - clip_low, 1 + clip_high]. With `dual_clip` c > 1 (arXiv 1912.09729) the loss of a
     negative advantage A is at most -c A. The mean over action tokens, or their sum / `denominator` where the batch is
     a part of a larger one. Without an action token it is 0. The gradient is finite and 0 at masked places.
+    The log-ratio counts as at most 20 either way, so that its exponential stays finite: a token beyond has no gradient.
     """
     _check_mask(action_mask, logprobs=logprobs, old_logprobs=old_logprobs, advantages=advantages)
     log_ratio = torch.where(action_mask, logprobs, 0.0) - torch.where(action_mask, old_logprobs, 0.0).detach()
@@ -92,10 +93,17 @@ def kl(logprobs: Tensor, reference_logprobs: Tensor, action_mask: Tensor, estima
 
 
 def masked_mean(values: Tensor, mask: Tensor, denominator: float | Tensor | None = None) -> Tensor:
-    """The sum of [B, T] where the mask is True, over their number or `denominator`; 0 where there is none."""
+    """The sum of [B, T] where the mask is True, over their number or `denominator`; 0 where there is none.
+
+    ValueError for a denominator that is not above 0 where there is one.
+    """
     total = torch.where(mask, values, 0.0).sum()
     count = mask.sum() if denominator is None else denominator
-    return total / count if float(count) > 0 else total
+    if float(count) > 0:
+        return total / count
+    if mask.any():
+        raise ValueError(f"denominator: expected a number above 0, got {float(count)}")
+    return total
 
 
 def _check_mask(action_mask: Tensor, **tensors: Tensor) -> None:

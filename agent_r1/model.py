@@ -6,6 +6,7 @@ Tensor axes: B segments, T tokens, N action tokens, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -26,6 +28,7 @@ from agent_r1.pretrained import load_packaged
 from agent_r1.seeds import derive
 
 transformers_logging.disable_progress_bar()
+logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each retry of an unknown hub id would be a warning
 
 
 class ValueHead(nn.Module):
@@ -137,7 +140,7 @@ def load(folder: Path, config: Config) -> Policy:
     head = ValueHead(model.config.get_text_config().hidden_size)
     try:
         head.load_state_dict(load_file(folder / "value_head.safetensors"))
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: its value head does not fit: {str(error).splitlines()[0]}") from error
     return _assemble(model, tokenizer, head, config)
 
@@ -166,7 +169,7 @@ def _load(path: str) -> PreTrainedModel:
     try:
         shape = AutoConfig.from_pretrained(path)
         return AutoModelForCausalLM.from_pretrained(path, config=shape, dtype=torch.float32, attn_implementation="sdpa")
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise CheckpointError(
             f"{path}: no causal language model could be loaded: {str(error).splitlines()[0]}"
         ) from error

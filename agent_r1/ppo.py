@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,8 +70,8 @@ class _Tally:
         return self.sums.get(name, 0.0) / max(self.steps, 1)
 
 
-def make_learner(policy: Policy, config: Config, state: Mapping[str, Any] | None = None) -> Learner:
-    """A learner with a new optimizer, or with the optimizer state of a checkpoint."""
+def make_learner(policy: Policy, config: Config, state: Mapping[str, object] | None = None) -> Learner:
+    """A learner with a new optimizer, or with that of a checkpoint's `learner_state`: else a CheckpointError."""
     settings = config.ppo
     groups = [
         {"params": list(policy.model.parameters()), "lr": settings.learning_rate},
@@ -80,14 +79,17 @@ def make_learner(policy: Policy, config: Config, state: Mapping[str, Any] | None
     ]
     optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
     if state is not None:
+        kept = state.get("optimizer")
+        if not isinstance(kept, dict):
+            raise CheckpointError(f"the checkpoint has no optimizer state, only {', '.join(state) or 'nothing'}")
         try:
-            optimizer.load_state_dict(state["optimizer"])
+            optimizer.load_state_dict(kept)
         except (KeyError, ValueError) as error:
             raise CheckpointError(f"the checkpoint's optimizer state does not fit its model: {error}") from error
     return Learner(policy, optimizer)
 
 
-def learner_state(learner: Learner) -> dict[str, Any]:
+def learner_state(learner: Learner) -> dict[str, object]:
     """What a checkpoint keeps beside the weights. No random state: every seed is derived from what it is for."""
     return {"optimizer": learner.optimizer.state_dict()}
 
@@ -158,6 +160,7 @@ def _minibatches(segments: int, config: Config, iteration: int) -> Iterator[Tens
 def _step(learner: Learner, batch: Batch, credit: _Credit, rows: Tensor, config: Config, tally: _Tally) -> None:
     """One optimizer step on a minibatch, its gradient summed over micro-batches."""
     tokens = int(batch.loss_mask_S_T[rows].sum())
+    valued = int(_value_mask(batch)[rows].sum())
     if tokens == 0:
         tally.skipped += 1
         return
@@ -165,7 +168,7 @@ def _step(learner: Learner, batch: Batch, credit: _Credit, rows: Tensor, config:
     learner.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, float] = {}
     for micro in rows.split(config.ppo.micro_batch):
-        loss, parts = _loss(learner.policy, batch, credit, micro, config, tokens)
+        loss, parts = _loss(learner.policy, batch, credit, micro, config, tokens, valued)
         if loss.requires_grad:
             loss.backward()
         for name, value in parts.items():
@@ -183,9 +186,13 @@ def _step(learner: Learner, batch: Batch, credit: _Credit, rows: Tensor, config:
 
 
 def _loss(
-    policy: Policy, batch: Batch, credit: _Credit, rows: Tensor, config: Config, tokens: int
+    policy: Policy, batch: Batch, credit: _Credit, rows: Tensor, config: Config, tokens: int, valued: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a micro-batch as its part of a minibatch with `tokens` action tokens, and what it is made of."""
+    """The loss of a micro-batch as its part of a minibatch, and what it is made of.
+
+    `tokens` counts the minibatch's tokens of the loss, `valued` those of them that the critic learns: all, but in the
+    ablation of the loss mask alone.
+    """
     settings = config.ppo
     width = int(batch.real_S_T[rows].sum(dim=1).max())
 
@@ -205,7 +212,12 @@ def _loss(
         denominator=tokens,
     )
     critic = value_loss(
-        scores.values, part(credit.values), part(credit.returns), mask, settings.clip_value, denominator=tokens
+        scores.values,
+        part(credit.values),
+        part(credit.returns),
+        part(_value_mask(batch)),
+        settings.clip_value,
+        denominator=valued,
     )
     entropy = masked_mean(scores.entropy, mask, tokens)
     loss = actor + critic - settings.entropy_coefficient * entropy
@@ -223,6 +235,11 @@ def _loss(
         if settings.kl_in == "loss":
             loss = loss + settings.kl_coefficient * penalty
     return loss, parts
+
+
+def _value_mask(batch: Batch) -> Tensor:
+    """[S, T]: tokens of the loss that have a return."""
+    return batch.loss_mask_S_T & batch.credit_mask_S_T
 
 
 def _set_learning_rates(learner: Learner, config: Config, iteration: int) -> None:

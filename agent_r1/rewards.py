@@ -50,12 +50,14 @@ def reward_parts(trajectory: Trajectory, question: Question, prices: RewardConfi
     parts: dict[int, dict[str, float]] = {}
     pieces = evidence_by_turn(trajectory.turns, question)
     earlier: set[str] = set()
-    cut_off = trajectory.turns[-1].index if trajectory.ending == "truncated" else None
+    last_turn = trajectory.turns[-1].index if trajectory.turns else None
+    cut_off = last_turn if trajectory.ending == "truncated" else None
+    answering = last_turn if trajectory.ending == "answered" else None
     for turn, found in zip(trajectory.turns, pieces, strict=True):
         keys = [call_key(call) for call in turn.calls if not call.malformed]
         parts[turn.index] = {
             "evidence": prices.evidence * found / max(len(question.evidence), 1),
-            "turn": prices.turn * bool(turn.calls),
+            "turn": prices.turn * (bool(turn.calls) and turn.index != answering),
             "malformed": prices.malformed * (any(call.malformed for call in turn.calls) or turn.index == cut_off),
             "failed": prices.failed * any(not call.ok and not call.malformed for call in turn.calls),
             "repeated": prices.repeated * (len(set(keys)) < len(keys) or not earlier.isdisjoint(keys)),

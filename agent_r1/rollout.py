@@ -108,8 +108,8 @@ def _request(row: int, one: _Live, seed: int, origin: Origin) -> ActionRequest:
 
 
 def _calls_to_run(turn: ParsedTurn) -> ParsedTurn:
-    """An answer ends the trajectory: calls beside it are not run. An empty one is none."""
-    return turn if not turn.answer else ParsedTurn([], [], turn.answer, turn.thinking)
+    """An answer ends the trajectory: calls beside it are not run, malformed ones still count. An empty one is none."""
+    return turn if not turn.answer else ParsedTurn([], turn.errors, turn.answer, turn.thinking)
 
 
 def _advance(

@@ -63,3 +63,6 @@ def _check(answers: Sequence[str]) -> None:
     """A lone string is a sequence of characters to Python, which would score nonsense without a word."""
     if isinstance(answers, str):
         raise ValueError(f"answers must be a sequence of strings, got the string {answers!r}")
+    for answer in answers:
+        if not isinstance(answer, str):
+            raise ValueError(f"answers must be strings, got {answer!r}")

@@ -70,7 +70,7 @@ def _allowed(value: Schema) -> str:
         return f"text: {_code(value['pattern'])}"
     names = {"integer": "integer", "number": "number", "boolean": "true, false", "string": "text", "null": "null"}
     limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    bounds = [f"{sign} {value[name]:g}" for name, sign in limits.items() if name in value]
+    bounds = [f"{sign} {value[name]}" for name, sign in limits.items() if name in value]
     return " ".join([names[value["type"]], ", ".join(bounds)]).strip()
 
 

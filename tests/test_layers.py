@@ -32,7 +32,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "rich": ("flows/",),
     "uvicorn": ("flows/",),
     "matplotlib": ("flows/",),
-    "yaml": ("agent_r1/config.py", "flows/"),
+    "yaml": ("agent_r1/config_file.py", "flows/"),
 }
 """Outside package -> the beginnings of the paths that may import it. For Prefect's server, see flows/server.py."""
 

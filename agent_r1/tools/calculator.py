@@ -50,6 +50,8 @@ class Calculator:
             return ToolResult(f"error: calculator has no parameter {unknown[0][:50]!r}, only 'expression'", ok=False)
         if len(expression) > _CHARACTERS:
             return ToolResult(f"error: 'expression' is longer than {_CHARACTERS} characters", ok=False)
+        if "#" in expression:  # to Python the rest would be a comment, and go unread
+            return ToolResult("error: 'expression' holds a '#', which is not arithmetic", ok=False)
         try:
             tree = ast.parse(_without_thousands_commas(expression.strip()), mode="eval")
             return ToolResult(_show(_value(tree.body)), ok=True)

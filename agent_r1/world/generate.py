@@ -91,6 +91,19 @@ def passages(world: World, config: WorldConfig) -> list[Passage]:
     return made
 
 
+def readable(path: Path) -> bool:
+    """Whether there is a DuckDB file with a world's tables that can be read to the end."""
+    if not path.is_file():
+        return False
+    try:
+        with duckdb.connect(str(path), read_only=True) as connection:
+            for kind in TABLES:
+                connection.execute(f"SELECT * FROM {kind}").fetchall()
+    except duckdb.Error:
+        return False
+    return True
+
+
 def write_database(world: World, path: Path) -> None:
     """Write the world's tables (person, city, country, company, film) as a new DuckDB file."""
     path.unlink(missing_ok=True)

@@ -26,13 +26,13 @@ SUFFIXES = tuple(
         "xal yeb zor bim cag dop evi ful gad hok ija jem kir lun mot nev olo puk rem sot",
     )
 )
+NAMES = tuple(prefix + suffix for prefix, suffix in product(PREFIXES, SUFFIXES))
 
 
 def disjoint(counts: Mapping[str, int], seed: int) -> dict[str, list[str]]:
     """Distinct names for each split, in seeded order, none in two splits; ConfigError where there are too few."""
-    every = [prefix + suffix for prefix, suffix in product(PREFIXES, SUFFIXES)]
     needed = sum(counts.values())
-    if needed > len(every):
-        raise ConfigError(f"world: its four splits need {needed} names, there are {len(every)}")
-    order = iter(generator(seed, "world", "names").permutation(len(every)))
-    return {split: [every[next(order)] for _ in range(count)] for split, count in counts.items()}
+    if needed > len(NAMES):
+        raise ConfigError(f"world: its four splits need {needed} names, there are {len(NAMES)}")
+    order = iter(generator(seed, "world", "names").permutation(len(NAMES)))
+    return {split: [NAMES[next(order)] for _ in range(count)] for split, count in counts.items()}

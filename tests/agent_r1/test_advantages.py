@@ -1,4 +1,4 @@
-"""Credit lives on action tokens: numbers worked out by hand, among them B1, B4, B6, B9 and A13 of CASES.md."""
+"""Credit lives on action tokens: numbers worked out by hand, among them B1, B4, B6, B9 and A13."""
 
 from __future__ import annotations
 
@@ -181,3 +181,22 @@ def test_group_scores_of_nan_and_float_groups_are_refused(function: Callable[[Te
 
 def test_reinforce_plus_plus_is_the_discounted_return_over_action_tokens() -> None:
     close(reinforce_plus_plus(rows([0, 0, 0, 1]), masks([1, 0, 1, 1]), 0.5), rows([0.25, 0, 0.5, 1]))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_gae_names_what_is_not_finite(bad: float) -> None:
+    one, mask = rows([1.0]), masks([1])
+    with pytest.raises(ValueError, match=f"gamma: .*{bad}"):
+        gae(one, one, mask, bad, 0.9)
+    with pytest.raises(ValueError, match=f"lam: .*{bad}"):
+        gae(one, one, mask, 0.9, bad)
+    with pytest.raises(ValueError, match=f"bootstrap: .*{bad}"):
+        gae(one, one, mask, 0.9, 0.9, torch.tensor([bad]))
+
+
+@pytest.mark.parametrize("function", [group_relative, leave_one_out])
+def test_whole_numbers_are_no_scores_or_rewards(function: Callable[[Tensor, Tensor], Tensor]) -> None:
+    with pytest.raises(ValueError, match="scores: expected floating point"):
+        function(torch.tensor([0, 1]), torch.tensor([0, 0]))
+    with pytest.raises(ValueError, match="rewards: expected floating point"):
+        gae(torch.tensor([[1]]), rows([0.5]), masks([1]), 1.0, 1.0)

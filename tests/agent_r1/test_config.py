@@ -1,4 +1,4 @@
-"""The configuration: strict, frozen, consistent, and its identity (B14, B15, C3, B18 of CASES.md; DESIGN's keys)."""
+"""The configuration: strict, frozen, consistent, and its identity (B14, B15, C3, B18; the promised keys)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMED = re.findall(
     iterations keep_checkpoints device store.lock_wait
     """,
 )
-"""The keys that DESIGN.md promises."""
+"""The keys that other programs rely on."""
 
 
 def tree(key: str, value: Json) -> dict[str, Json]:
@@ -85,6 +85,14 @@ def test_an_unknown_key_is_named(key: str) -> None:
         ("iterations", 1.5),
         ("evaluation.metric", "accuracy"),
         ("store.lock_wait", None),
+        ("seed", True),
+        ("seed", 2**63),
+        ("world.seed", 2**63),
+        ("world.hops", [True, 2]),
+        ("ppo.learning_rate", True),
+        ("ppo.target_kl", False),
+        ("threads", 1025),
+        ("threads", True),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_key(key: str, value: Json) -> None:
@@ -129,6 +137,11 @@ FILE: dict[str, Json] = {"data": {"path": "x.json"}, "tools": ["search"]}
         ({"model": {"tiny": {"width": 100, "heads": 3}}}, "width 100"),
         ({"keep_checkpoints": ["best"]}, "keep_checkpoints must hold 'last'"),
         ({"keep_checkpoints": ["last", "every:0"]}, "keep_checkpoints: 'every:0'"),
+        ({"keep_checkpoints": ["last", "every:²"]}, "keep_checkpoints: 'every:²'"),
+        ({"keep_checkpoints": ["last", "every:٣"]}, "keep_checkpoints: 'every:٣'"),
+        ({"world": {"people": 101}}, "world: its splits need 1608 names, there are 1600"),
+        ({"world": {"warm_start_scale": 6}}, "world: its splits need 1620 names"),
+        ({"world": {"validation": 100}}, "evaluation.questions 120 is above world.validation 100"),
         ({"keep_checkpoints": ["last", "some"]}, "keep_checkpoints: 'some'"),
         ({"world": {"hops": [2, 3], "kinds": ["comparison"]}}, "world.hops: none of world.kinds .* can have 3 hops"),
         ({"world": {"hops": [1], "kinds": ["bridge_comparison"]}}, "world.hops: none of world.kinds"),
@@ -150,6 +163,9 @@ def test_contradictory_settings_name_the_keys(settings: dict[str, Json], named: 
         {"keep_checkpoints": ["last", "every:5"]},
         {"keep_checkpoints": ["all"]},
         {"device": "cuda:1"},
+        {"seed": 2**63 - 1, "masks": {"loss": False}},
+        {"world": {"people": 100}},
+        {**FILE, "world": {"people": 10_000, "validation": 1}},
     ],
 )
 def test_settings_that_agree_are_taken(settings: dict[str, Json]) -> None:
@@ -258,3 +274,32 @@ def test_an_absent_file_is_a_config_error_and_an_empty_one_the_defaults(tmp_path
         load(tmp_path / "absent.yaml")
     (tmp_path / "empty.yaml").write_text("")
     assert load(tmp_path / "empty.yaml") == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("seed: 1\nseed: 2\n", "seed"),
+        ("ppo:\n  epochs: 1\nseed: 1\nppo: {}\n", "ppo"),
+        ("ppo: {epochs: 1, epochs: 1}", "epochs"),
+    ],
+)
+def test_a_key_that_stands_twice_is_a_config_error_that_names_it(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=f"'{key}' stands twice"):
+        load(path)
+
+
+def test_a_key_may_change_one_that_is_merged_in(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("ppo: {<<: {epochs: 3, minibatches: 2}, epochs: 4}\n")
+    made = load(path).ppo
+    assert (made.epochs, made.minibatches) == (4, 2)
+
+
+def test_an_empty_section_is_its_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("ppo:\nmodel:\n  tiny:\n")
+    assert load(path) == Config()
+    assert load(path, ["ppo.epochs=7"]).ppo.epochs == 7

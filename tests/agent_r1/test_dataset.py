@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from agent_r1.config import Config, parse
 from agent_r1.dataset import of_file, splits
 from agent_r1.errors import DataError
-from agent_r1.questions.records import Json
+from agent_r1.questions.records import Json, Question
 
 SMALL_WORLD: dict[str, Json] = {
     "people": 8, "cities": 4, "countries": 3, "companies": 4, "films": 4, "warm_start_scale": 2, "hops": [2, 3],
@@ -20,7 +22,7 @@ SMALL_WORLD: dict[str, Json] = {
 
 
 def world(**changes: Json) -> Config:
-    return parse({"world": {**SMALL_WORLD, **changes}}, "test")
+    return parse({"world": {**SMALL_WORLD, **changes}, "evaluation": {"questions": 10}}, "test")
 
 
 def hotpot(path: Path, count: int, answer: str | None = "yes", first: int = 0) -> Path:
@@ -75,7 +77,7 @@ def test_the_same_configuration_makes_the_same_splits() -> None:
     assert splits(world(seed=1))[1].questions != splits(world())[1].questions
 
 
-def test_a_file_is_split_by_each_question_s_own_id(tmp_path: Path) -> None:
+def test_a_file_is_split_by_each_question_s_own_text(tmp_path: Path) -> None:
     """More questions in the file, or another seed, move none from one split to the other."""
     train, validation = splits(of(hotpot(tmp_path / "a.json", 100)))
     assert (train.name, validation.name) == ("train", "validation")
@@ -113,3 +115,65 @@ def test_a_file_without_gold_answers_is_a_data_error(tmp_path: Path) -> None:
 def test_an_absent_file_is_a_data_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.json"):
         splits(of(tmp_path / "absent.json"))
+
+
+def test_questions_of_one_text_land_in_one_split(tmp_path: Path) -> None:
+    """Twins under other ids, told apart by case and white space alone."""
+    path = hotpot(tmp_path / "a.json", 60)
+    items = json.loads(path.read_text())
+    twins = [{**item, "_id": f"twin {item['_id']}", "question": f" {item['question'].upper()} "} for item in items]
+    path.write_text(json.dumps(items + twins))
+    train, validation = splits(of(path))
+    assert len(train.questions) + len(validation.questions) == 120
+    assert not texts(train.questions) & texts(validation.questions)
+
+
+def texts(questions: Sequence[Question]) -> set[str]:
+    return {" ".join(question.text.lower().split()) for question in questions}
+
+
+def test_a_question_of_the_validation_file_is_not_trained_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """q0 to q9, and q8 to q11: two ids are in both; q7 is asked there again under another id."""
+    validation_file = hotpot(tmp_path / "b.json", 4, first=8)
+    items = json.loads(validation_file.read_text())
+    items.append({**items[0], "_id": "another", "question": "is  it 7? "})
+    validation_file.write_text(json.dumps(items))
+    with caplog.at_level(logging.WARNING, logger="agent_r1.dataset"):
+        train, validation = splits(of(hotpot(tmp_path / "a.json", 10), validation_path=str(validation_file)))
+    assert [question.id for question in train.questions] == [f"q{number}" for number in range(7)]
+    assert len(validation.questions) == 5
+    assert "Own 8" not in {passage.title for passage in train.passages}
+    (record,) = caplog.records
+    assert "3 questions" in record.getMessage()
+
+
+@pytest.mark.parametrize(("count", "first"), [(10, 0), (4, 2), (30, 0)])
+def test_validation_on_the_training_questions_is_a_data_error_that_names_both_keys(
+    tmp_path: Path, count: int, first: int
+) -> None:
+    """The same questions, a part of them, or more than them."""
+    other = hotpot(tmp_path / "b.json", count, first=first)
+    with pytest.raises(DataError, match=r"data\.path .*a\.json and data\.validation_path .*b\.json"):
+        splits(of(hotpot(tmp_path / "a.json", 10), validation_path=str(other)))
+
+
+def test_the_training_file_itself_is_no_validation_file(tmp_path: Path) -> None:
+    path = hotpot(tmp_path / "a.json", 10)
+    with pytest.raises(DataError, match=r"data\.validation_path"):
+        splits(of(path, validation_path=str(path)))
+
+
+def test_questions_that_cannot_be_answered_are_left_out(tmp_path: Path) -> None:
+    """MuSiQue's twins: their answer's paragraph was taken away, so nothing can be scored."""
+    twin = {
+        "id": "2hop__1_2",
+        "question": "Where?",
+        "paragraphs": [{"idx": 0, "title": "T", "paragraph_text": "Text.", "is_supporting": True}],
+        "answer": "Rome",
+    }
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({**twin, "answerable": answerable}) for answerable in (True, False)))
+    assert [question.id for question in of_file("test", path).questions] == ["2hop__1_2"]
+    path.write_text(json.dumps({**twin, "answerable": False}))
+    with pytest.raises(DataError, match=r"a\.jsonl"):
+        of_file("test", path)

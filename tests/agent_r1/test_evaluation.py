@@ -1,4 +1,4 @@
-"""Metrics of trajectories by hand: scores by hops and kind, endings, behaviour (F4, K3 of CASES.md)."""
+"""Metrics of trajectories by hand: scores by hops and kind, endings, behaviour (F4, K3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PPO's losses by hand: C2, C7, C8, B19, B20, A9 and A12 of CASES.md."""
+"""PPO's losses by hand: C2, C7, C8, B19, B20, A9 and A12."""
 
 from __future__ import annotations
 
@@ -176,3 +176,12 @@ def test_losses_name_a_wrong_mask_or_shape() -> None:
         value_loss(rows([0]), rows([0]), rows([0, 0]), masks([1]))
     with pytest.raises(ValueError, match="reference_logprobs"):
         kl(rows([0]), rows([0, 0]), masks([1]), "k1")
+
+
+@pytest.mark.parametrize("denominator", [0, -3, math.nan])
+def test_a_denominator_is_above_zero_where_there_is_an_action_token(denominator: float) -> None:
+    with pytest.raises(ValueError, match="denominator"):
+        policy_loss(rows([0]), rows([0]), rows([1]), masks([1]), 0.2, 0.2, denominator=denominator)
+    with pytest.raises(ValueError, match="denominator"):
+        value_loss(rows([0]), rows([0]), rows([1]), masks([1]), denominator=denominator)
+    assert float(masked_mean(rows([5]), masks([0]), denominator)) == 0.0

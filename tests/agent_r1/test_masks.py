@@ -1,4 +1,4 @@
-"""The flat form: the mask is True exactly on sampled tokens (A1, A2, A5, A7, A10, A15 of CASES.md)."""
+"""The flat form: the mask is True exactly on sampled tokens (A1, A2, A5, A7, A10, A15)."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,20 @@ def test_a_critic_of_another_width_is_a_checkpoint_error(tmp_path: Path) -> None
     (tmp_path / "other" / "value_head.safetensors").rename(tmp_path / "value_head.safetensors")
     with pytest.raises(CheckpointError, match="value head"):
         load(tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize("name", ["policy/model.safetensors", "value_head.safetensors"])
+def test_truncated_weights_are_a_checkpoint_error(tmp_path: Path, name: str) -> None:
+    create(CONFIG).save(tmp_path)
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=str(tmp_path)) as caught:
+        load(tmp_path, CONFIG)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_hub_s_retries_are_no_warnings() -> None:
+    assert logging.getLogger("huggingface_hub.utils._http").getEffectiveLevel() == logging.ERROR
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_a_checkpoint_error(tmp_path: Path) -> None:

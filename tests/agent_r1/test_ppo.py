@@ -1,4 +1,4 @@
-"""One PPO update, through its public function, on hand-made annotations (A9, A13, B1-B10, B17, C2-C10 of CASES.md)."""
+"""One PPO update, through its public function, on hand-made annotations (A9, A13, B1-B10, B17, C2-C10)."""
 
 from __future__ import annotations
 
@@ -359,6 +359,17 @@ def test_without_the_loss_mask_given_tokens_are_trained_as_if_chosen() -> None:
     done, _ = run(config(masks={"loss": False}))
     assert done.metrics["ppo/kl"] == pytest.approx(0, abs=1e-6), "given tokens are compared with themselves"
     assert done.metrics["ppo/action_tokens"] == 8
+
+
+def test_without_the_loss_mask_the_critic_still_learns_on_tokens_with_credit_alone() -> None:
+    """Values .25 at every real token; the only return is 1: a given token's value is no error of the critic's."""
+    settings = config(masks={"loss": False})
+    policy = critic(create(settings), *[0.25] * 3)
+    annotated = sampled_by(create(settings), [row("t", [0, 0, 1, 0], [0, 0, 1, 0])])
+    learner = make_learner(policy, settings)
+    learner.policy.value_head.requires_grad_(False)
+    done = update(learner, None, annotated, settings, 1)
+    assert done.metrics["ppo/value_loss"] == pytest.approx(0.28125), "(1 - .25)^2 / 2, over one token"
 
 
 def test_without_the_advantage_mask_credit_runs_through_given_tokens() -> None:

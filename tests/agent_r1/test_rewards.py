@@ -1,4 +1,4 @@
-"""Rewards by hand: bounded, conserved, on action tokens, and not to be farmed (B3, B16, B17, F3, F6 of CASES.md)."""
+"""Rewards by hand: bounded, conserved, on action tokens, and not to be farmed (B3, B16, B17, F3, F6)."""
 
 from __future__ import annotations
 

@@ -9,12 +9,13 @@ import pytest
 from scripted import CUT, FakeTool, ScriptedSampler, call
 
 from agent_r1.chat import Chat
-from agent_r1.config import Config, RolloutConfig, parse
+from agent_r1.config import Config, RewardConfig, RolloutConfig, parse
 from agent_r1.environment import Environment
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.masks import segments
 from agent_r1.model import Policy
 from agent_r1.questions.records import Json, Question
+from agent_r1.rewards import reward_parts
 from agent_r1.rollout import Attempt, Origin, draw, rollout
 from agent_r1.tools.protocol import ToolResult
 from agent_r1.trajectory import Purpose, Trajectory
@@ -156,6 +157,21 @@ def test_calls_beside_an_answer_are_not_run(chat: Chat) -> None:
     (made,), _ = play(chat, [call("a") + "<answer>Rome</answer>"], tool=tool)
     assert (made.ending, made.answer, made.turns[0].calls) == ("answered", "Rome", ())
     assert tool.seen == []
+
+
+def test_a_malformed_call_beside_an_answer_is_kept_and_priced(chat: Chat) -> None:
+    """It is not shown, and the turn pays for it, but not for calling tools."""
+    tool = FakeTool("look")
+    (made,), _ = play(chat, [call("a"), "<tool_call>{,}</tool_call>" + call("b") + "<answer>Rome</answer>"], tool=tool)
+    first, last = made.turns
+    assert (made.ending, made.answer, last.observation_text) == ("answered", "Rome", "")
+    assert [(record.name, record.malformed, record.ok) for record in last.calls] == [("", True, False)]
+    assert tool.seen == [{"x": "a"}]
+    prices = RewardConfig(outcome=1.0, turn=-0.05, malformed=-0.1)
+    assert reward_parts(made, QUESTION, prices) == {
+        first.index: {"turn": -0.05},
+        last.index: {"outcome": 1.0, "malformed": -0.1},
+    }
 
 
 def test_a_call_inside_thinking_is_not_run(chat: Chat) -> None:

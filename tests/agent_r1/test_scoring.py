@@ -1,5 +1,8 @@
 """How answers are read and scored. Numbers follow hotpot_evaluate_v1.py, worked out by hand."""
 
+from collections.abc import Callable, Sequence
+from typing import cast
+
 import pytest
 
 from agent_r1.scoring import exact_match, extract_answer, f1_score, normalize_answer
@@ -84,3 +87,13 @@ def test_lone_string_as_answers_is_refused_by_value() -> None:
 )
 def test_last_closed_answer_counts(text: str, expected: str | None) -> None:
     assert extract_answer(text) == expected
+
+
+@pytest.mark.parametrize("score", [exact_match, f1_score])
+@pytest.mark.parametrize("bad", [None, 7])
+def test_an_answer_that_is_no_string_is_refused_by_value(
+    score: Callable[[str | None, Sequence[str]], float], bad: object
+) -> None:
+    for prediction in ("x", None):
+        with pytest.raises(ValueError, match=f"got {bad}"):
+            score(prediction, cast(Sequence[str], ["x", bad]))

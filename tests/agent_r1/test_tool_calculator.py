@@ -80,6 +80,8 @@ def test_arithmetic_is_computed_and_shown_short(expression: str, expected: str) 
         ("max()", "0 arguments"),
         ("abs(1, 2)", "2 arguments"),
         ("max(*[1])", "Starred"),
+        ("1 + 1 # is 3", "'#'"),
+        ("(1 # one\n+ 2)", "'#'"),
         ("max(1, key=2)", "'max'"),
     ],
 )

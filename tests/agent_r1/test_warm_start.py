@@ -34,7 +34,8 @@ FILE_QUESTION = Question(
 
 
 def config(**steps: Json) -> Config:
-    return parse({"model": SMALL, "world": WORLD, "warm_start": {"batch": 2, **steps}}, "test")
+    sections: dict[str, Json] = {"world": WORLD, "evaluation": {"questions": 5}, "warm_start": {"batch": 2, **steps}}
+    return parse({"model": SMALL, **sections}, "test")
 
 
 def file_config(**steps: Json) -> Config:
@@ -92,9 +93,8 @@ def test_the_same_steps_make_the_same_weights_whatever_was_drawn_before(policy: 
 
 def test_the_first_loss_is_the_mean_over_action_tokens_alone(policy: Policy, tmp_path: Path) -> None:
     """A7, A13: worked out here from a plain forward pass over the demonstration as a chat."""
-    settings = parse(
-        {"model": SMALL, "world": {**WORLD, "hops": [2]}, "warm_start": {"batch": 1, "curriculum_steps": 1}}, "test"
-    )
+    settings = config(batch=1, curriculum_steps=1)
+    settings = settings.model_copy(update={"world": settings.world.model_copy(update={"hops": (2,)})})
     with environment(policy, settings, tmp_path) as (questions, world):
         one_hop = [question for question in questions if question.hops == 1][:1]
         metrics = warm_start(copied(policy), one_hop, world, settings)
