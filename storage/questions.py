@@ -54,14 +54,6 @@ def load(con: DuckDBPyConnection, ids: Sequence[str]) -> list[Question]:
     return [known[each][0] for each in ids]
 
 
-def of_split(con: DuckDBPyConnection, dataset: str, split: str) -> list[Question]:
-    """The questions of one split of a dataset, by id."""
-    rows = con.execute(
-        f"SELECT {COLUMNS} FROM questions WHERE dataset = ? AND split = ? ORDER BY question_id", [dataset, split]
-    ).fetchall()
-    return [_question(*row) for row in rows]
-
-
 def _by_id(con: DuckDBPyConnection, ids: Sequence[str]) -> dict[str, tuple[Question, str]]:
     """The questions and their splits."""
     rows = con.execute(

@@ -20,7 +20,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def insert(con: DuckDBPyConnection, table: str, columns: Mapping[str, pa.Array]) -> None:
-    """Insert columns of one length by name. FACTS: 54,000 rows/s where executemany does 1,500."""
+    """Insert columns of one length by name, which is some thirty times as fast as executemany."""
     con.register("incoming_rows", pa.table(dict(columns)))
     try:
         con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming_rows")

@@ -60,6 +60,11 @@ def insert(con: DuckDBPyConnection, row: RunRow) -> None:
     )  # fmt: skip
 
 
+def remove(con: DuckDBPyConnection, run: str) -> None:
+    """Delete a run's row; that it has no stages is left to the caller."""
+    con.execute("DELETE FROM runs WHERE run = ?", [run])
+
+
 def set_status(con: DuckDBPyConnection, run: str, status: str) -> None:
     """Say how the run stands."""
     _set(con, run, "status", status)

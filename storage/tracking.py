@@ -7,15 +7,19 @@ shown. What is worth showing is left to publish.
 from __future__ import annotations
 
 import fcntl
+import http.client
 import json
 import logging
 import math
 import os
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
+from urllib.parse import unquote, urlsplit
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # MLflow reads these when it is imported, and wants the word true
 os.environ["DO_NOT_TRACK"] = "true"
@@ -30,10 +34,12 @@ from agent_r1.questions.records import Json
 from storage.metrics import MetricRow
 
 EXPERIMENT = "agent-r1"
+KIND = {"mlflow.experimentKind": "custom_model_development"}  # the UI then opens on runs and curves
 LONGEST_PARAM = 6000  # MLflow's limits
 LONGEST_DIGEST = 36
 PARAMS_A_BATCH = 100
 METRICS_A_BATCH = 1000
+PROBE_SECONDS = 5.0
 LOCK_WAIT = 120.0  # seconds, on top of the 20 that MLflow itself waits each time
 
 for name in ("mlflow", "alembic"):
@@ -44,6 +50,18 @@ Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 T = TypeVar("T")
 
 
+def check_reachable(uri: str) -> None:
+    """StoreError where no server answers, with whatever, at an http(s) address. MLflow itself would try for minutes."""
+    if not uri.startswith(("http://", "https://")):
+        return
+    try:
+        urllib.request.urlopen(uri, timeout=PROBE_SECONDS).close()
+    except urllib.error.HTTPError:
+        return
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise StoreError(f"MLflow at {uri} (MLFLOW_TRACKING_URI) does not answer: {error}") from error
+
+
 class Tracker:
     """MLflow at `tracking_uri`; by default a SQLite file and a folder of artifacts in `home`.
 
@@ -52,6 +70,7 @@ class Tracker:
 
     def __init__(self, home: Path, tracking_uri: str | None = None) -> None:
         self.home = home.resolve()
+        self.own = tracking_uri is None
         self.uri = tracking_uri or f"sqlite:///{self.home / 'mlflow.db'}"
         self.home.mkdir(parents=True, exist_ok=True)
         with _alone(self.home):
@@ -161,7 +180,8 @@ class Tracker:
             if isinstance(cause, MlflowException) and cause.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
-        return run if run.info.lifecycle_stage == "active" else None
+        ours = run.info.lifecycle_stage == "active" and run.info.experiment_id == self.experiment
+        return run if ours else None
 
     def _tagged(self, tags: Mapping[str, str]) -> Run | None:
         query = " AND ".join(f'tags.`{key}` = "{value}"' for key, value in tags.items())
@@ -169,11 +189,21 @@ class Tracker:
         return found[0] if found else None
 
     def _experiment(self) -> str:
+        """The experiment's id. One whose artifacts lie elsewhere, because the home was moved, is left to be read."""
+        artifacts = self.home / "mlartifacts"
         experiment = self._ask(lambda: self.client.get_experiment_by_name(EXPERIMENT))
+        if experiment is not None and self.own:
+            before, old_id = _path(experiment.artifact_location), experiment.experiment_id
+            if before != artifacts:
+                moved = f"{EXPERIMENT} {old_id} (moved from {before.parent})"
+                if experiment.lifecycle_stage != "active":
+                    self._ask(lambda: self.client.restore_experiment(old_id))
+                self._ask(lambda: self.client.rename_experiment(old_id, moved))
+                experiment = None
         if experiment is None:
             remote = self.uri.startswith(("http", "databricks"))
-            folder = None if remote else (self.home / "mlartifacts").as_uri()
-            return self._ask(lambda: self.client.create_experiment(EXPERIMENT, artifact_location=folder))
+            folder = None if remote else artifacts.as_uri()
+            return self._ask(lambda: self.client.create_experiment(EXPERIMENT, artifact_location=folder, tags=KIND))
         if experiment.lifecycle_stage != "active":
             self._ask(lambda: self.client.restore_experiment(experiment.experiment_id))
         return experiment.experiment_id
@@ -212,6 +242,10 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _path(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path))
 
 
 def _plain(value: Json) -> str:

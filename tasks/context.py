@@ -43,6 +43,10 @@ class Ledger:
         self._rows[row.iteration, row.stage, row.shard] = row
         self._latest[row.stage] = max(row.iteration, self._latest.get(row.stage, row.iteration))
 
+    def followed(self, row: StageRow) -> bool:
+        """Whether a stage was finished after this one, which may have been made from it."""
+        return any(other.finished_at > row.finished_at for other in self._rows.values())
+
     def superseded(self, row: StageRow) -> bool:
         """Whether a later iteration did the same stage: then nothing reads this one's files, and they may be gone."""
         return self._latest[row.stage] > row.iteration

@@ -14,7 +14,7 @@ from agent_r1.chat import Chat
 from agent_r1.environment import Environment, open_tools
 from agent_r1.model import Policy, load
 from agent_r1.questions.records import Question
-from agent_r1.world.generate import generate, write_database
+from agent_r1.world.generate import generate, readable, write_database
 from storage import checkpoints, passages, questions
 from storage.files import replace_file
 from tasks.context import RunContext
@@ -43,12 +43,12 @@ def with_gold_passages(context: RunContext, split: str, asked: Mapping[str, Ques
 
 @contextmanager
 def open_environment(context: RunContext, split: str, policy: Policy) -> Iterator[Environment]:
-    """The tools of a split, closed at the end. A world's database that is gone is written again from its seed."""
+    """The tools of a split, closed at the end. A world's database that is gone or damaged is written again."""
     config = context.config
     folder = context.data / split
     database = folder / "world.duckdb"
-    if config.data.path is None and not database.exists():
-        world = generate(config.world)[split]
+    if config.data.path is None and not readable(database):
+        world = generate(config.world)[split]  # a pure function of the configuration
         replace_file(database, lambda path: write_database(world, path))
     corpus = passages.read(folder / "passages.parquet") if "search" in config.tools else []
     tools = open_tools(config.tools, database, corpus)

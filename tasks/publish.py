@@ -25,7 +25,8 @@ def publish(
     context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt, evaluated: Receipt | None
 ) -> Receipt:
     """Receipt: how many metric rows are shown. The MLflow run's id is in the table of runs."""
-    inputs = {"checkpoint": dict(checkpoint), "evaluated": None if evaluated is None else dict(evaluated)}
+    del evaluated  # comes first, but is no input: whether the last iteration has one depends on `iterations`
+    inputs = {"checkpoint": dict(checkpoint)}
     receipt = run_stage(context, "publish", iteration, inputs, lambda: _publish(context, iteration, prepared))
     _retain(context, iteration)
     return receipt
@@ -43,17 +44,20 @@ def _publish(context: RunContext, iteration: int, prepared: Receipt) -> Work:
     with context.store.read() as con:
         row = runs.find(con, context.run)
         rows = [each for each in metrics.load(con, context.run) if each.iteration <= iteration]
-        examples = _examples(con, context, iteration)
     assert row is not None
     tracker = _tracker(context)
     tags = {"agent_r1.code_version": code_version(), "mlflow.source.name": "agent-r1 train"}
     run_id = tracker.ensure_run(context.run, row.identity, context.config.flat(), tags, row.mlflow_run_id)
     tracker.set_status(run_id, "RUNNING")
-    if iteration == 0:
+    first = iteration if run_id == row.mlflow_run_id else 0  # a new MLflow run is shown everything
+    if first == 0:
         _show_data(context, tracker, run_id, prepared)
     tracker.log_metrics(run_id, rows)
-    if examples:
-        tracker.log_table(run_id, f"trajectories/{iteration:05d}", examples)
+    for each in range(first, iteration + 1):
+        with context.store.read() as con:
+            examples = _examples(con, context, each)
+        if examples:
+            tracker.log_table(run_id, f"trajectories/{each:05d}", examples)
 
     def save(con: Connection) -> None:
         runs.set_mlflow_run_id(con, context.run, run_id)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from agent_r1.errors import CheckpointError
+from agent_r1.errors import CheckpointError, RunError
 from agent_r1.questions.records import Json
 from storage import checkpoints, metrics, stages
 from storage.database import DuckDBPyConnection as Connection
@@ -53,6 +53,8 @@ def run_stage(
 
     `inputs` are all that the result depends on beside the configuration: receipts of earlier stages, hashes of data.
     `work` runs with no connection open; files that its receipt names must be complete when it returns.
+    RunError where the stage was done from other inputs, or where doing it again, because its files are gone, makes
+    something else than what later stages were made from; no row is touched then.
     """
     input_hash = _hash(context, stage, iteration, shard, inputs)
     done = context.ledger.find(iteration, stage, shard)
@@ -63,9 +65,14 @@ def run_stage(
             return done.receipt
         log.warning("%s: done before, but its files are gone or changed: doing it again", label)
     elif done is not None:
-        log.warning("%s: done before from other inputs: doing it again", label)
+        raise RunError(f"{label} was done from other inputs than there are now; {_do_again(context, iteration)}")
     started_at = datetime.now(UTC)
     result = work()
+    if done is not None and result.receipt != done.receipt and context.ledger.followed(done):
+        raise RunError(
+            f"{label} was done again, because its files were gone or changed, and came out differently than what later "
+            f"stages were made from: restore what it reads, or {_do_again(context, iteration)}"
+        )
     with context.store.write() as con:
         result.save(con)
         row = stages.record(
@@ -88,6 +95,10 @@ def run_stage(
         metrics.save(con, context.run, iteration, stage, values, row.finished_at)
     context.ledger.add(row)
     return row.receipt
+
+
+def _do_again(context: RunContext, iteration: int) -> str:
+    return f"`agent-r1 resume {context.run} --from-iteration {iteration}` does it and all after it again"
 
 
 def intact(home: Path, receipt: Receipt) -> bool:

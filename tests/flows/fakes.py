@@ -100,14 +100,13 @@ class Fakes:
         iteration: int,
         _prepared: Receipt,
         checkpoint: Receipt,
-        evaluated: Receipt | None,
+        _evaluated: Receipt | None,
     ) -> Receipt:
         def work() -> Work:
             self._begin(f"publish {iteration}")
             return Work({"metrics": 1})
 
-        inputs = {"checkpoint": dict(checkpoint), "evaluated": dict(evaluated) if evaluated else None}
-        return run_stage(context, "publish", iteration, inputs, work)
+        return run_stage(context, "publish", iteration, {"checkpoint": dict(checkpoint)}, work)
 
     def close(self, _context: RunContext, status: str) -> None:
         self.closed.append(status)

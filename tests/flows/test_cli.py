@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -73,6 +74,10 @@ def test_runs_needs_neither_torch_nor_prefect(tmp_path: Path) -> None:
         (["compare", "a"], 2, "two or more"),
         (["evaluate", "a", "--method", "rag"], 2, "there is only policy"),
         (["evaluate", "a", "--split", "dev"], 2, "expected train, validation or test"),
+        (["evaluate", "nope"], 2, "runs are: none"),
+        (["train", "hotpotqa-smollm2", "--set", "data.path=gone.json"], 2, "data.path: gone.json: no such file"),
+        (["train", "YAML", "--home", "/proc"], 2, "cannot be written"),
+        (["train", "YAML", "--home", "a?b"], 2, "expected a path without"),
     ],
 )
 def test_errors_are_one_line_on_stderr_with_the_right_exit_code(
@@ -102,6 +107,36 @@ def test_a_bug_is_one_line_and_exit_code_1(yaml: str, home: str, fakes: Install,
     assert main(["train", yaml]) == 1
     error = capsys.readouterr().err
     assert error == "agent-r1: RuntimeError: annotate 1 fails (--debug shows the traceback)\n"
+
+
+def test_evaluate_makes_no_home(home: str, capsys: Captured) -> None:
+    assert main(["evaluate", "nope"]) == 2
+    assert not Path(home).exists()
+    assert home in capsys.readouterr().err
+
+
+def test_an_error_on_a_full_disk_says_so(
+    yaml: str, home: str, fakes: Install, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    fakes("annotate 1")
+    monkeypatch.setattr("flows.cli.FULL", float("inf"))
+    assert main(["train", yaml]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"agent-r1: the disk of home {home} is full (")
+    assert error.endswith(" MB left): annotate 1 fails\n")
+
+
+def test_hints_can_be_pasted_where_the_home_has_a_space_and_a_quote(
+    yaml: str, tmp_path: Path, fakes: Install, capsys: Captured
+) -> None:
+    fakes("")
+    assert main(["train", yaml, "--home", str(tmp_path / "it's a home")]) == 0
+    out = capsys.readouterr().out
+    query = out.split("every row:")[1].strip()
+    done = subprocess.run(query.replace("python ", f"{sys.executable} ", 1), shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ui = out.split("curves and tables:")[1].splitlines()[1]
+    assert shlex.split(ui)[-1] == f"sqlite:///{tmp_path}/it's a home/mlflow.db"
 
 
 def test_train_shows_what_was_learned_and_what_to_open_next(

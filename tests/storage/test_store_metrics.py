@@ -42,14 +42,3 @@ def test_a_value_stored_again_replaces_the_first(con: DuckDBPyConnection) -> Non
 def test_what_is_not_finite_is_stored_as_nan(con: DuckDBPyConnection) -> None:
     metrics.save(con, "r", 1, "update", {"a": math.inf, "b": -math.inf, "c": math.nan}, NOON)
     assert [math.isnan(row.value) for row in metrics.load(con, "r")] == [True, True, True]
-
-
-def test_runs_are_compared_in_one_frame(con: DuckDBPyConnection) -> None:
-    metrics.save(con, "b", 1, "update", {"ppo/kl": 0.1}, NOON)
-    metrics.save(con, "a", 1, "update", {"ppo/kl": 0.3}, NOON)
-    metrics.save(con, "c", 1, "update", {"ppo/kl": 0.5}, NOON)
-    frame = metrics.as_frame(con, ["b", "a"])
-    assert list(frame.columns) == ["run", "iteration", "key", "value", "at", "stage"]
-    assert frame[["run", "value"]].values.tolist() == [["a", 0.3], ["b", 0.1]]
-    assert frame["at"].tolist() == [NOON, NOON]
-    assert len(metrics.as_frame(con, [])) == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,7 +22,7 @@ from mlflow.tracking import MlflowClient
 
 from agent_r1.errors import StoreError
 from storage.metrics import MetricRow
-from storage.tracking import Tracker
+from storage.tracking import Tracker, check_reachable
 
 ROOT = Path(__file__).parents[2]
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -221,6 +224,51 @@ def test_an_unknown_run_and_a_file_that_is_no_database_are_one_line(tracker: Tra
         with pytest.raises(StoreError, match="MLflow at sqlite") as caught:
             wrong()
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["plain", "with a space, 100# ä"])
+def test_a_home_opened_again_keeps_its_experiment_and_a_moved_one_gets_its_own(tmp_path: Path, name: str) -> None:
+    home, moved = tmp_path / name / "home", tmp_path / name / "moved"
+    before = Tracker(home)
+    old = before.ensure_run("a", "i", {}, {})
+    before.log_text(old, "note.txt", "x")
+    assert Tracker(home).experiment == before.experiment
+    shutil.copytree(home, moved)
+    after = Tracker(moved)
+    new = after.ensure_run("a", "i", {}, {}, known_id=old)
+    assert new != old
+    assert Tracker(moved).ensure_run("a", "i", {}, {}, known_id=new) == new
+    after.log_text(new, "note.txt", "y")
+    assert [path.read_text() for path in home.rglob("note.txt")] == ["x"]
+    assert sorted(path.read_text() for path in moved.rglob("note.txt")) == ["x", "y"]
+    names = sorted(each.name for each in after.client.search_experiments())
+    assert names[1:] == ["agent-r1", f"agent-r1 {before.experiment} (moved from {home})"]
+
+
+def test_a_server_that_does_not_answer_is_known_in_seconds(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    started = time.monotonic()
+    with pytest.raises(StoreError, match=r"does not answer: .*refused") as caught:
+        check_reachable(address)
+    assert time.monotonic() - started < 5
+    assert "\n" not in str(caught.value)
+    check_reachable(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+def test_a_server_that_answers_with_an_error_is_there() -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(403)
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        check_reachable(f"http://127.0.0.1:{server.server_port}")
+        thread.join()
 
 
 @pytest.mark.slow

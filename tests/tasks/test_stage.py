@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_r1.config import parse
+from agent_r1.errors import RunError
 from agent_r1.questions.records import Json
 from storage import checkpoints, metrics, stages
 from storage.metrics import MetricRow
@@ -62,23 +63,50 @@ def test_a_finished_stage_is_not_done_again_in_the_same_process(fresh: Callable[
     assert work.times == 1
 
 
-def test_other_inputs_do_the_stage_again_and_count_the_attempt(fresh: Callable[[], RunContext]) -> None:
+def test_other_inputs_are_refused_and_nothing_is_touched(fresh: Callable[[], RunContext]) -> None:
     work = Script()
     run_stage(fresh(), "annotate", 1, {"a": 1}, work)
-    run_stage(fresh(), "annotate", 1, {"a": 2}, work)
-    assert work.times == 2
-    assert [row.attempt for row in rows(fresh())] == [2]
+    before = rows(fresh())
+    with pytest.raises(RunError, match=r"annotate 1 was done from other inputs .*resume r --from-iteration 1`"):
+        run_stage(fresh(), "annotate", 1, {"a": 2}, work)
+    assert work.times == 1
+    assert rows(fresh()) == before
 
 
-def test_another_identity_does_the_stage_again_but_not_an_operational_key(fresh: Callable[[], RunContext]) -> None:
+def test_a_stage_done_again_must_come_out_as_what_later_stages_were_made_from(
+    fresh: Callable[[], RunContext], tmp_path: Path
+) -> None:
+    path = tmp_path / "questions.txt"
+
+    def prepare(content: str) -> Receipt:
+        def work() -> Work:
+            path.write_text(content)
+            return Work({"files": {path.name: hashlib.sha256(content.encode()).hexdigest()}})
+
+        return run_stage(fresh(), "prepare", 0, {}, work)
+
+    prepare("a")
+    path.unlink()
+    prepare("b")  # nothing was made from it yet
+    run_stage(fresh(), "warm_start", 0, {}, Script())
+    before = rows(fresh())
+    path.unlink()
+    with pytest.raises(RunError, match=r"prepare 0 was done again.*--from-iteration 0"):
+        prepare("c")
+    assert rows(fresh()) == before
+    assert prepare("b") == {"files": {path.name: hashlib.sha256(b"b").hexdigest()}}
+    assert [row.attempt for row in rows(fresh()) if row.stage == "prepare"] == [3]
+
+
+def test_another_identity_is_refused_but_not_an_operational_key(fresh: Callable[[], RunContext]) -> None:
     work = Script()
     context = fresh()
     run_stage(context, "annotate", 1, {}, work)
     operational = parse({"iterations": 9, "device": "cpu", "ppo": {"micro_batch": 1}}, "test")
     run_stage(replace(context, config=operational), "annotate", 1, {}, work)
     assert work.times == 1
-    run_stage(replace(context, config=parse({"seed": 1}, "test")), "annotate", 1, {}, work)
-    assert work.times == 2
+    with pytest.raises(RunError):
+        run_stage(replace(context, config=parse({"seed": 1}, "test")), "annotate", 1, {}, work)
 
 
 def test_work_that_fails_leaves_nothing_and_the_next_try_is_attempt_one(fresh: Callable[[], RunContext]) -> None:
