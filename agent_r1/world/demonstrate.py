@@ -16,8 +16,8 @@ from agent_r1.world.relations import TABLES
 Observe = Callable[[str], str]
 """Runs the calls of an action's text and returns what the agent sees."""
 
-STOP_EARLY = 0.45
-WRONG_RELATION = 0.8
+STOP_EARLY = 0.5
+WRONG_RELATION = 0.85
 
 
 def facts_of(question: Question) -> list[tuple[str, str, str]]:
