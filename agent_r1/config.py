@@ -90,7 +90,7 @@ class DataConfig(_Section):
     path: str | None = Field(default=None, description="question file; none: the built-in world")
     format: str = Field(default="auto", description="layout of the file; auto: recognised by its keys")
     validation_path: str | None = Field(
-        default=None, description="validation questions; none: a seeded share of data.path"
+        default=None, description="validation questions; none: a share of data.path, by their text"
     )
     validation_share: float = Field(
         default=0.2, gt=0, lt=1, description="share of data.path held out where no file is given"

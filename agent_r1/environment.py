@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 from agent_r1.chat import Chat
+from agent_r1.config import Config
 from agent_r1.questions.records import Passage
 from agent_r1.tool_calls import ParsedTurn, ToolCall
 from agent_r1.tools.calculator import Calculator
@@ -22,17 +26,13 @@ MAX_CALLS = 8
 
 def open_tools(names: Sequence[str], database: Path, passages: Sequence[Passage]) -> tuple[Tool, ...]:
     """The tools of a configuration, over one split's database (where it has one) and passages."""
-    made: list[Tool] = []
-    for name in names:
-        if name == "search":
-            made.append(SearchTool(passages))
-        elif name == "sql":
-            made.append(SqlTool(database))
-        elif name == "lookup":
-            made.append(LookupTool(database))
-        else:
-            made.append(Calculator())
-    return tuple(made)
+    makers: dict[str, Callable[[], Tool]] = {
+        "search": lambda: SearchTool(passages),
+        "sql": lambda: SqlTool(database),
+        "lookup": lambda: LookupTool(database),
+        "calculator": Calculator,
+    }
+    return tuple(makers[name]() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +76,18 @@ class Environment:
         return ToolResult(
             f"error: unknown tool {call.name!r}; there is {', '.join(t.name for t in self.tools)}", ok=False
         )
+
+
+@contextmanager
+def open_environment(
+    config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[Environment]:
+    """The environment of a configuration for a policy's tokenizer; its tools are closed at the end."""
+    tools = open_tools(config.tools, database, passages)
+    limits = config.rollout
+    try:
+        chat = Chat(tokenizer, tools, limits.system_prompt)
+        yield Environment(tools, chat, limits.tool_timeout, limits.max_observation)
+    finally:
+        for tool in tools:
+            tool.close()

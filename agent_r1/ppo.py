@@ -44,13 +44,14 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class _Credit:
-    """Tensors [S, T] that stay fixed during the update."""
+    """Tensors [S, T] that stay fixed during the update. `value_mask`: the tokens of the loss that have a return."""
 
     old_logprobs: Tensor
     reference_logprobs: Tensor | None
     values: Tensor
     advantages: Tensor
     returns: Tensor
+    value_mask: Tensor
 
 
 @dataclass(slots=True)
@@ -134,7 +135,14 @@ def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config:
     )
     if settings.whiten:
         advantages_B_L = whiten(advantages_B_L, mask_B_L)
-    return _Credit(old, reference_logprobs, scores.values, batch.split(advantages_B_L), batch.split(returns_B_L))
+    return _Credit(
+        old_logprobs=old,
+        reference_logprobs=reference_logprobs,
+        values=scores.values,
+        advantages=batch.split(advantages_B_L),
+        returns=batch.split(returns_B_L),
+        value_mask=batch.loss_mask_S_T & batch.credit_mask_S_T,
+    )
 
 
 @torch.no_grad()
@@ -160,7 +168,7 @@ def _minibatches(segments: int, config: Config, iteration: int) -> Iterator[Tens
 def _step(learner: Learner, batch: Batch, credit: _Credit, rows: Tensor, config: Config, tally: _Tally) -> None:
     """One optimizer step on a minibatch, its gradient summed over micro-batches."""
     tokens = int(batch.loss_mask_S_T[rows].sum())
-    valued = int(_value_mask(batch)[rows].sum())
+    valued = int(credit.value_mask[rows].sum())
     if tokens == 0:
         tally.skipped += 1
         return
@@ -215,7 +223,7 @@ def _loss(
         scores.values,
         part(credit.values),
         part(credit.returns),
-        part(_value_mask(batch)),
+        part(credit.value_mask),
         settings.clip_value,
         denominator=valued,
     )
@@ -235,11 +243,6 @@ def _loss(
         if settings.kl_in == "loss":
             loss = loss + settings.kl_coefficient * penalty
     return loss, parts
-
-
-def _value_mask(batch: Batch) -> Tensor:
-    """[S, T]: tokens of the loss that have a return."""
-    return batch.loss_mask_S_T & batch.credit_mask_S_T
 
 
 def _set_learning_rates(learner: Learner, config: Config, iteration: int) -> None:

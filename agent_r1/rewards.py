@@ -84,9 +84,10 @@ def evidence_by_turn(turns: Sequence[Turn], question: Question) -> list[int]:
 
 
 def _in_view(call: CallRecord, question: Question) -> set[int]:
-    """The gold pieces that a call's result shows: by its sources, or, without any, by the facts in its text.
+    """The gold pieces that a call's result shows: by its sources, or, for SQL, by the facts in its text.
 
-    A fact (subject, relation, object) is shown by a query that names or returns its subject and returns its object.
+    A fact (subject, relation, object) is shown by a query that names its relation and whose result has its object, if
+    one of both has its subject. Comments in the query do not count.
     """
     if call.sources:
         shown = {(source.passage_id, source.sentence) for source in call.sources}

@@ -66,6 +66,11 @@ class Trajectory:
         """The key of the trajectory in the store, unique across runs."""
         return f"{self.run}/{self.iteration}/{self.purpose}/{self.question_id}/{self.attempt}"
 
+    @property
+    def action_tokens(self) -> int:
+        """How many tokens the agent chose."""
+        return sum(len(turn.action_ids) for turn in self.turns)
+
 
 @dataclass(frozen=True, slots=True)
 class Annotation:

@@ -53,7 +53,8 @@ def _world_phases(questions: Sequence[Question], environment: Environment, confi
     easy = [question for question in questions if question.hops == 1] or list(questions)
 
     def good(number: int, pool: Sequence[Question] = questions) -> Segment:
-        return _segment(expert(_pick(pool, number, config.seed), tool), _pick(pool, number, config.seed), environment)
+        question = _pick(pool, number, config.seed)
+        return _segment(expert(question, tool), question, environment)
 
     def careless(number: int) -> Segment:
         rng = generator(config.seed, "warm_start", "sloppy", number)

@@ -5,8 +5,7 @@ Answering the questions and scoring are left to tasks/evaluate.py.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from agent_r1.config import Config, load
 from agent_r1.errors import CheckpointError, ConfigError
 from flows.home import all_rows, stored_context
 from storage import checkpoints, metrics
-from storage.metrics import MetricRow
 from tasks.context import RunContext
 
 METHODS = ("policy",)
@@ -58,15 +56,11 @@ def best_checkpoint(context: RunContext) -> int:
     """The kept checkpoint with the best validation metric, the earliest of equals. CheckpointError for none."""
     with context.store.read() as con:
         rows = metrics.load(con, context.run)
-    kept = {
-        iteration for iteration in _iterations(rows) if (context.checkpoint(iteration) / checkpoints.MANIFEST).is_file()
-    }
     metric = context.config.evaluation.metric
-    values = {row.iteration: row.value for row in rows if row.key == metric and row.iteration in kept}
-    values = {iteration: value for iteration, value in values.items() if not math.isnan(value)}
-    if not values:
+    best = metrics.best(rows, metric, checkpoints.finished(context.checkpoints))
+    if best is None:
         raise CheckpointError(f"run {context.run!r} keeps no checkpoint with a value of {metric} yet")
-    return max(sorted(values), key=lambda iteration: values[iteration])
+    return best
 
 
 def evaluate(target: Target, data: Path | None, split: str) -> Mapping[str, float]:
@@ -86,7 +80,3 @@ def _of_folder(folder: Path, default: Config) -> Target:
         checkpoints.verify(checkpoint)
     config = checkpoint.parent.parent / "config.yaml"
     return Target(str(policy), load(config) if config.is_file() else default, str(folder))
-
-
-def _iterations(rows: Sequence[MetricRow]) -> set[int]:
-    return {row.iteration for row in rows}

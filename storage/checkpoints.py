@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from agent_r1.errors import CheckpointError
-from storage.files import fsync_file, fsync_folder
+from storage.files import fsync_file, fsync_folder, sha256
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -109,7 +109,7 @@ def verify(folder: Path) -> Manifest:
         path = folder / file.path
         if not path.is_file():
             raise CheckpointError(f"{path}: missing from the checkpoint")
-        if path.stat().st_size != file.size or _sha256(path) != file.sha256:
+        if path.stat().st_size != file.size or sha256(path) != file.sha256:
             raise CheckpointError(f"{path}: damaged, not what the checkpoint's manifest says")
     return manifest
 
@@ -170,12 +170,7 @@ def _sync_tree(folder: Path) -> list[Path]:
 
 
 def _record(folder: Path, path: Path) -> FileRecord:
-    return FileRecord(path.relative_to(folder).as_posix(), path.stat().st_size, _sha256(path))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return FileRecord(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
 
 
 def _delete(path: Path) -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fsync_file(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -59,6 +59,13 @@ def value(con: DuckDBPyConnection, run: str, iteration: int, key: str) -> float:
         "SELECT value FROM metrics WHERE run = ? AND iteration = ? AND key = ?", [run, iteration, key]
     ).fetchone()
     return float("nan") if found is None or found[0] is None else float(found[0])
+
+
+def best(rows: Iterable[MetricRow], key: str, iterations: Container[int]) -> int | None:
+    """The earliest of the iterations with the highest value of a metric; None where none of them has a value."""
+    values = {row.iteration: row.value for row in rows if row.key == key and not math.isnan(row.value)}
+    found = [iteration for iteration in sorted(values) if iteration in iterations]
+    return max(found, key=lambda iteration: values[iteration], default=None)
 
 
 def _finite_or_nan(value: float) -> float:

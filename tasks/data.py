@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 
-from agent_r1.chat import Chat
-from agent_r1.environment import Environment, open_tools
+from agent_r1.environment import Environment, open_environment
 from agent_r1.model import Policy, load
 from agent_r1.questions.records import Question
 from agent_r1.world.generate import generate, readable, write_database
@@ -42,7 +41,7 @@ def with_gold_passages(context: RunContext, split: str, asked: Mapping[str, Ques
 
 
 @contextmanager
-def open_environment(context: RunContext, split: str, policy: Policy) -> Iterator[Environment]:
+def open_split(context: RunContext, split: str, policy: Policy) -> Iterator[Environment]:
     """The tools of a split, closed at the end. A world's database that is gone or damaged is written again."""
     config = context.config
     folder = context.data / split
@@ -51,13 +50,8 @@ def open_environment(context: RunContext, split: str, policy: Policy) -> Iterato
         world = generate(config.world)[split]  # a pure function of the configuration
         replace_file(database, lambda path: write_database(world, path))
     corpus = passages.read(folder / "passages.parquet") if "search" in config.tools else []
-    tools = open_tools(config.tools, database, corpus)
-    try:
-        chat = Chat(policy.tokenizer, tools, config.rollout.system_prompt)
-        yield Environment(tools, chat, config.rollout.tool_timeout, config.rollout.max_observation)
-    finally:
-        for tool in tools:
-            tool.close()
+    with open_environment(config, database, corpus, policy.tokenizer) as environment:
+        yield environment
 
 
 def sampling_policy(context: RunContext, iteration: int) -> Policy:

@@ -10,10 +10,9 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from agent_r1 import model
-from agent_r1.chat import Chat
 from agent_r1.config import Config
 from agent_r1.dataset import Split, of_file, splits
-from agent_r1.environment import Environment, open_tools
+from agent_r1.environment import Environment, open_environment
 from agent_r1.errors import ConfigError
 from agent_r1.evaluation import evaluation_metrics
 from agent_r1.hf_sampler import EmbeddedSampler
@@ -23,7 +22,7 @@ from agent_r1.rollout import Attempt, Origin, rollout
 from agent_r1.trajectory import Purpose, Trajectory
 from agent_r1.world.generate import write_database
 from storage import trajectories
-from tasks.data import load_questions, open_environment, question_ids, sampling_policy
+from tasks.data import load_questions, open_split, question_ids, sampling_policy
 from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
 
 MODES: tuple[Purpose, ...] = ("greedy", "sampled")
@@ -40,7 +39,7 @@ def _evaluate(context: RunContext, iteration: int) -> Work:
     ids = question_ids(context, "validation")[: context.config.evaluation.questions]
     questions = load_questions(context, ids)
     policy = sampling_policy(context, iteration)
-    with open_environment(context, "validation", policy) as environment:
+    with open_split(context, "validation", policy) as environment:
         made = _answer(policy, environment, questions, context.config, context.run, iteration)
 
     def save(con: Connection) -> None:
@@ -59,14 +58,8 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
         database = Path(folder) / "world.duckdb"
         if chosen.world is not None:
             write_database(chosen.world, database)
-        tools = open_tools(config.tools, database, chosen.passages)
-        try:
-            chat = Chat(loaded.tokenizer, tools, config.rollout.system_prompt)
-            environment = Environment(tools, chat, config.rollout.tool_timeout, config.rollout.max_observation)
+        with open_environment(config, database, chosen.passages, loaded.tokenizer) as environment:
             return _score(_answer(loaded, environment, questions, config, "evaluate", 0), questions)
-        finally:
-            for tool in tools:
-                tool.close()
 
 
 def _answer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from agent_r1.dataset import Split, splits
 from agent_r1.questions.records import Json
 from agent_r1.world.generate import write_database
 from storage import passages, questions
-from storage.files import replace_file
+from storage.files import replace_file, sha256
 from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
 
 log = logging.getLogger("agent_r1.prepare")
@@ -24,7 +23,7 @@ def prepare(context: RunContext) -> Receipt:
     """Receipt: the questions of each split, and the hash of the data file where there is one."""
     receipt = run_stage(context, "prepare", 0, {}, lambda: _prepare(context))
     path = context.config.data.path
-    if path is not None and Path(path).is_file() and _sha256(Path(path)) != receipt["data_sha256"]:
+    if path is not None and Path(path).is_file() and sha256(Path(path)) != receipt["data_sha256"]:
         log.warning("%s has changed since the run was prepared: it goes on with the questions it has", path)
     return receipt
 
@@ -34,7 +33,7 @@ def _prepare(context: RunContext) -> Work:
     files: dict[str, Json] = {}
     for split in made:
         for path in _write(context, split):
-            files[context.name(path)] = _sha256(path)
+            files[context.name(path)] = sha256(path)
 
     def save(con: Connection) -> None:
         for split in made:
@@ -42,7 +41,7 @@ def _prepare(context: RunContext) -> Work:
 
     counts: dict[str, Json] = {split.name: len(split.questions) for split in made}
     path = context.config.data.path
-    digest = None if path is None else _sha256(Path(path))
+    digest = None if path is None else sha256(Path(path))
     return Work({"questions": counts, "data_sha256": digest, "files": files}, save)
 
 
@@ -62,8 +61,3 @@ def _write(context: RunContext, split: Split) -> list[Path]:
     if world is not None:
         replace_file(folder / "world.duckdb", lambda path: write_database(world, path))
     return [ids, corpus]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

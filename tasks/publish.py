@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from prefect import task
@@ -27,9 +26,7 @@ def publish(
     """Receipt: how many metric rows are shown. The MLflow run's id is in the table of runs."""
     del evaluated  # comes first, but is no input: whether the last iteration has one depends on `iterations`
     inputs = {"checkpoint": dict(checkpoint)}
-    receipt = run_stage(context, "publish", iteration, inputs, lambda: _publish(context, iteration, prepared))
-    _retain(context, iteration)
-    return receipt
+    return run_stage(context, "publish", iteration, inputs, lambda: _publish(context, iteration, prepared))
 
 
 def close(context: RunContext, status: str) -> None:
@@ -58,6 +55,8 @@ def _publish(context: RunContext, iteration: int, prepared: Receipt) -> Work:
             examples = _examples(con, context, each)
         if examples:
             tracker.log_table(run_id, f"trajectories/{each:05d}", examples)
+
+    _retain(context, rows, iteration)
 
     def save(con: Connection) -> None:
         runs.set_mlflow_run_id(con, context.run, run_id)
@@ -103,18 +102,9 @@ def _example(trajectory: Trajectory, question: Question) -> Mapping[str, Json]:
     }
 
 
-def _retain(context: RunContext, iteration: int) -> None:
+def _retain(context: RunContext, rows: Sequence[MetricRow], iteration: int) -> None:
     """Remove the checkpoints before this one that keep_checkpoints does not name."""
     made = [each for each in checkpoints.finished(context.checkpoints) if each <= iteration]
-    with context.store.read() as con:
-        rows = metrics.load(con, context.run)
-    best = best_iteration(rows, context.config.evaluation.metric, iteration)
+    best = metrics.best(rows, context.config.evaluation.metric, range(iteration + 1))
     for each in set(made) - checkpoints.retained(made, context.config.keep_checkpoints, best):
         checkpoints.remove(context.checkpoint(each))
-
-
-def best_iteration(rows: Sequence[MetricRow], metric: str, last: int) -> int | None:
-    """The earliest iteration up to `last` with the highest value of the metric; None where it has none."""
-    values = {row.iteration: row.value for row in rows if row.key == metric and row.iteration <= last}
-    values = {iteration: value for iteration, value in values.items() if not math.isnan(value)}
-    return max(sorted(values), key=lambda iteration: values[iteration], default=None)

@@ -9,7 +9,7 @@ from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.rollout import Attempt, Origin, draw
 from agent_r1.rollout import rollout as sample
 from storage import trajectories
-from tasks.data import load_questions, open_environment, question_ids, sampling_policy
+from tasks.data import load_questions, open_split, question_ids, sampling_policy
 from tasks.stage import Receipt, RunContext, Work, run_stage
 
 
@@ -35,10 +35,9 @@ def _rollout(context: RunContext, iteration: int, shard: int) -> Work:
     attempts = [Attempt(questions[question_id], number) for question_id, number in mine]
     policy = sampling_policy(context, iteration - 1)
     origin = Origin(context.run, iteration, "train", iteration - 1)
-    with open_environment(context, "train", policy) as environment:
+    with open_split(context, "train", policy) as environment:
         made = sample(attempts, EmbeddedSampler(policy), environment, config, origin)
-    tokens = sum(len(turn.action_ids) for trajectory in made for turn in trajectory.turns)
     return Work(
-        {"trajectories": len(made), "action_tokens": tokens},
+        {"trajectories": len(made), "action_tokens": sum(each.action_tokens for each in made)},
         lambda con: trajectories.save(con, context.run, iteration, "train", shard, made),
     )

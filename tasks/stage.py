@@ -19,6 +19,7 @@ from agent_r1.errors import CheckpointError, RunError
 from agent_r1.questions.records import Json
 from storage import checkpoints, metrics, stages
 from storage.database import DuckDBPyConnection as Connection
+from storage.files import sha256
 from storage.stages import StageRow
 from tasks.context import RunContext
 from tasks.versions import code_version, library_versions
@@ -121,10 +122,7 @@ def _digest(path: Path) -> str | None:
         parts = ((path / file.path, file.size) for file in manifest.files)
         whole = all(part.is_file() and part.stat().st_size == size for part, size in parts)
         return manifest.digest if whole else None
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(path) if path.is_file() else None
 
 
 def _hash(context: RunContext, stage: str, iteration: int, shard: int, inputs: Mapping[str, Json]) -> str:

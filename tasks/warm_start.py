@@ -10,7 +10,7 @@ from agent_r1.model import Policy
 from agent_r1.ppo import make_learner
 from agent_r1.warm_start import warm_start as teach
 from storage import checkpoints
-from tasks.data import load_questions, open_environment, question_ids, with_gold_passages
+from tasks.data import load_questions, open_split, question_ids, with_gold_passages
 from tasks.stage import Receipt, RunContext, Work, run_stage
 from tasks.update import publish_checkpoint
 
@@ -39,5 +39,5 @@ def _warm_start(context: RunContext, start_from: str | None) -> Work:
 def _teach(context: RunContext, policy: Policy) -> dict[str, float]:
     split = "warm_start" if context.config.data.path is None else "train"
     questions = with_gold_passages(context, split, load_questions(context, question_ids(context, split)))
-    with open_environment(context, split, policy) as environment:
+    with open_split(context, split, policy) as environment:
         return teach(policy, list(questions.values()), environment, context.config)

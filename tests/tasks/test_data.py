@@ -10,7 +10,7 @@ import pytest
 from agent_r1 import model
 from agent_r1.config import parse
 from tasks.context import RunContext
-from tasks.data import open_environment
+from tasks.data import open_split
 
 SMALL = {"people": 8, "cities": 4, "countries": 3, "companies": 4, "films": 4, "warm_start_scale": 1}
 
@@ -23,7 +23,7 @@ def test_a_world_that_is_gone_or_damaged_is_written_again(tmp_path: Path, damage
     policy = model.create(context.config)
 
     def people() -> list[tuple[str]]:
-        with open_environment(context, "train", policy):
+        with open_split(context, "train", policy):
             pass
         with duckdb.connect(str(database), read_only=True) as con:
             return con.execute("SELECT name FROM person ORDER BY name").fetchall()
