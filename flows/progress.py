@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from storage import metrics
 from storage.metrics import MetricRow
 from storage.stages import StageRow
-from tasks.context import RunContext
+from tasks.context import STAGES, RunContext
 
-STAGES = ("prepare", "warm_start", "rollout", "annotate", "update", "evaluate", "publish")
 SHOWN = (
     ("reward", "rollout/reward_mean"),
     ("sampled EM", "eval/sampled/exact_match"),

@@ -15,10 +15,10 @@ from rich.table import Table
 
 from agent_r1.config import Config
 from agent_r1.questions.records import Json
-from flows.progress import STAGES
 from storage.metrics import MetricRow
 from storage.runs import RunRow
 from storage.stages import StageRow
+from tasks.context import STAGES
 
 LEARNING = {
     "sampled EM": "eval/sampled/exact_match",

@@ -15,6 +15,8 @@ from storage.database import Store
 from storage.stages import StageRow
 
 STORE = "store.duckdb"
+STAGES = ("prepare", "warm_start", "rollout", "annotate", "update", "evaluate", "publish")
+"""The boxes of the DAG, in the order in which an iteration meets them."""
 
 
 class Ledger:
@@ -44,12 +46,16 @@ class Ledger:
         self._latest[row.stage] = max(row.iteration, self._latest.get(row.stage, row.iteration))
 
     def followed(self, row: StageRow) -> bool:
-        """Whether a stage was finished after this one, which may have been made from it."""
-        return any(other.finished_at > row.finished_at for other in self._rows.values())
+        """Whether a stage that comes after this one in the DAG is finished: it may have been made from it."""
+        return any(_place(other) > _place(row) for other in self._rows.values())
 
     def superseded(self, row: StageRow) -> bool:
         """Whether a later iteration did the same stage: then nothing reads this one's files, and they may be gone."""
         return self._latest[row.stage] > row.iteration
+
+
+def _place(row: StageRow) -> tuple[int, int]:
+    return row.iteration, STAGES.index(row.stage)
 
 
 @dataclass(frozen=True)

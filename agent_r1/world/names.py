@@ -5,27 +5,22 @@ Splits get disjoint names. That a policy cannot have learned an answer by heart 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import product
 
 from agent_r1.errors import ConfigError
 from agent_r1.seeds import generator
 
-PREFIXES = tuple(
-    re.findall(
-        r"\w+",
-        "Bel Cor Dra Fen Gal Hum Jor Kel Lum Mav Nor Pol Quo Ras Syl Tor Ulm Vex Wim Yar "
-        "Zan Bru Cly Dov Eld Fro Gim Hax Iro Jun Kro Lot Myr Nyx Opa Pra Rud Sko Tev Vos",
-    )
-)
-SUFFIXES = tuple(
-    re.findall(
-        r"\w+",
-        "dan bex cim dul fay gop hin jaz kum lod mip nut pog qir rus siv tav ubo vek wyn "
-        "xal yeb zor bim cag dop evi ful gad hok ija jem kir lun mot nev olo puk rem sot",
-    )
-)
+_BEGINNINGS = """
+Bel Cor Dra Fen Gal Hum Jor Kel Lum Mav Nor Pol Quo Ras Syl Tor Ulm Vex Wim Yar
+Zan Bru Cly Dov Eld Fro Gim Hax Iro Jun Kro Lot Myr Nyx Opa Pra Rud Sko Tev Vos
+"""
+_ENDINGS = """
+dan bex cim dul fay gop hin jaz kum lod mip nut pog qir rus siv tav ubo vek wyn
+xal yeb zor bim cag dop evi ful gad hok ija jem kir lun mot nev olo puk rem sot
+"""
+PREFIXES = tuple(_BEGINNINGS.split())
+SUFFIXES = tuple(_ENDINGS.split())
 NAMES = tuple(prefix + suffix for prefix, suffix in product(PREFIXES, SUFFIXES))
 
 
