@@ -34,6 +34,11 @@ class Batch:
     rewards_S_T: Tensor
 
     @property
+    def lengths_S(self) -> Tensor:
+        """Real tokens of each segment."""
+        return self.real_S_T.sum(dim=1)
+
+    @property
     def spans(self) -> list[list[tuple[int, int]]]:
         """For each trajectory its segments as (row, length), in order."""
         found: dict[str, list[tuple[int, int]]] = {}

@@ -172,6 +172,9 @@ class AdvantageConfig(_Section):
     gamma: float = Field(default=1.0, gt=0, le=1, description="discount per action token")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda, per action token")
     whiten: bool = Field(default=True, description="mean 0 and deviation 1 over the action tokens of an update")
+    clip: float | None = Field(
+        default=None, gt=0, description="bound on an advantage's size, after whitening; none: off"
+    )
 
 
 class PpoConfig(_Section):

@@ -135,6 +135,8 @@ def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config:
     )
     if settings.whiten:
         advantages_B_L = whiten(advantages_B_L, mask_B_L)
+    if settings.clip is not None:
+        advantages_B_L = advantages_B_L.clamp(-settings.clip, settings.clip)
     return _Credit(
         old_logprobs=old,
         reference_logprobs=reference_logprobs,
@@ -148,13 +150,19 @@ def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config:
 @torch.no_grad()
 def _score_all(policy: Policy, batch: Batch, mask_S_T: Tensor, config: Config) -> Scores:
     policy.model.eval()
-    parts = []
-    for rows in torch.arange(len(batch.annotations)).split(config.ppo.micro_batch):
-        width = int(batch.real_S_T[rows].sum(dim=1).max())
+    found = Scores(*(torch.zeros(batch.ids_S_T.shape) for _ in Scores._fields))
+    for rows in _micro_batches(batch, torch.arange(len(batch.annotations)), config):
+        width = int(batch.lengths_S[rows].max())
         scores = policy.score(batch.ids_S_T[rows, :width], mask_S_T[rows, :width], config.rollout.temperature)
-        right = batch.ids_S_T.shape[1] - width
-        parts.append([torch.nn.functional.pad(part.cpu(), (0, right)) for part in scores])
-    return Scores(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        for whole, part in zip(found, scores, strict=True):
+            whole[rows, :width] = part.cpu()
+    return found
+
+
+def _micro_batches(batch: Batch, rows: Tensor, config: Config) -> Sequence[Tensor]:
+    """Rows of about one length together, so that little is computed on padding."""
+    by_length = rows[batch.lengths_S[rows].argsort(stable=True)]
+    return by_length.split(config.ppo.micro_batch)
 
 
 def _minibatches(segments: int, config: Config, iteration: int) -> Iterator[Tensor]:
@@ -175,7 +183,7 @@ def _step(learner: Learner, batch: Batch, credit: _Credit, rows: Tensor, config:
     learner.policy.model.eval()  # no dropout: the ratio compares with the network that sampled
     learner.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, float] = {}
-    for micro in rows.split(config.ppo.micro_batch):
+    for micro in _micro_batches(batch, rows, config):
         loss, parts = _loss(learner.policy, batch, credit, micro, config, tokens, valued)
         if loss.requires_grad:
             loss.backward()
@@ -202,7 +210,7 @@ def _loss(
     ablation of the loss mask alone.
     """
     settings = config.ppo
-    width = int(batch.real_S_T[rows].sum(dim=1).max())
+    width = int(batch.lengths_S[rows].max())
 
     def part(tensor: Tensor) -> Tensor:
         return tensor[rows, :width].to(policy.device)

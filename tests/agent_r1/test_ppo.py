@@ -143,13 +143,16 @@ def test_credit_skips_given_tokens() -> None:
 
 
 def test_credit_runs_on_across_segments_and_not_across_trajectories() -> None:
-    """The same three actions in two segments, given out of order, beside another trajectory (A = -1 - .5)."""
+    """The same three actions in two segments, given out of order, beside another trajectory (A = -1 - .5).
+
+    Rows are scored from the shortest to the longest, so the critic says .5 first, then .3, then .1 and .2.
+    """
     rows = [
         row("t", [0, 0, 1], [0, 0, 1], segment=1, start=70),
         row("u", [0, 1], [0, -1]),
         row("t", [0, 1, 1, 0], [0, 0, 0, 0], segment=0),
     ]
-    policy = critic(create(CONFIG), 0.1, 0.2, 0.3, 0.5)
+    policy = critic(create(CONFIG), 0.5, 0.3, 0.1, 0.2)
     done, _ = run(CONFIG, rows, policy)
     found = {(credit.trajectory_id, credit.segment): credit.advantages for credit in done.credits}
     assert found["t", 0] == pytest.approx((0, 0.82675, 0.765, 0), abs=1e-6)
@@ -202,6 +205,16 @@ def test_whitened_advantages_have_mean_0_and_deviation_1_over_action_tokens() ->
     ]
     assert sum(chosen) == pytest.approx(0, abs=1e-5)
     assert sum(value**2 for value in chosen) / len(chosen) == pytest.approx(1, abs=1e-5)
+
+
+def test_an_advantage_is_cut_to_its_bound_after_whitening() -> None:
+    """Nine rewards of 0 and one of 1: the tenth advantage is (1 - .1) / .3 = 3, the others -1/3; cut to 2 and -1/3."""
+    rows = [row(f"t{number}", [0, 1], [0, float(number == 9)]) for number in range(10)]
+    settings = config(advantages={"whiten": True, "clip": 2.0})
+    done, _ = run(settings, rows, critic(create(settings), *[0.0] * 10))
+    found = {credit.trajectory_id: credit.advantages[1] for credit in done.credits}
+    assert found["t9"] == pytest.approx(2.0)
+    assert found["t0"] == pytest.approx(-1 / 3, abs=1e-5)
 
 
 def test_equal_rewards_give_no_advantage_and_move_no_policy_weight() -> None:
