@@ -158,6 +158,11 @@ class RewardConfig(_Section):
     evidence: float = Field(
         default=0.3, ge=0, description="all gold evidence brought into view; taken back without an answer"
     )
+    potential: float = Field(
+        default=0.0,
+        ge=0,
+        description="each turn's rise in the share of gold evidence in view, all taken back at the end: 0 in sum",
+    )
     turn: float = Field(default=-0.05, le=0, description="each turn that calls tools without answering")
     malformed: float = Field(
         default=-0.1, le=0, description="a turn that is cut off, or with a call that does not parse or names no tool"
@@ -384,6 +389,11 @@ def _contradictions(config: Config) -> list[str]:
         found.append(
             f"rewards.evidence {config.rewards.evidence} is above rewards.outcome {config.rewards.outcome}: "
             "collecting evidence would pay more than answering"
+        )
+    if config.rewards.potential > 0 and config.advantages.gamma != 1:
+        found.append(
+            f"rewards.potential needs advantages.gamma 1, not {config.advantages.gamma}: "
+            "a discount by token would not let it cancel by turn"
         )
     if config.advantages.grouped and config.rollout.attempts < 2:
         found.append(

@@ -60,6 +60,7 @@ def test_an_unknown_key_is_named(key: str) -> None:
     [
         ("advantages.estimator", "ppo"),
         ("advantages.estimator", "GRPO"),
+        ("rewards.potential", -0.1),
         ("advantages.lam", 1.5),
         ("advantages.gamma", 0),
         ("ppo.clip_low", 1.0),
@@ -137,6 +138,10 @@ FILE: dict[str, Json] = {"data": {"path": "x.json"}, "tools": ["search"]}
             {"advantages": {"estimator": "group_relative"}},
             "advantages.estimator group_relative .* rollout.attempts is 1",
         ),
+        (
+            {"rewards": {"potential": 0.1}, "advantages": {"gamma": 0.9}},
+            "rewards.potential needs advantages.gamma 1, not 0.9",
+        ),
         ({"ppo": {"kl_estimator": "k1"}}, "kl_estimator k1 in the loss"),
         ({"rollout": {"max_context": 2048}}, "rollout.max_context 2048 is above model.tiny.context 1024"),
         ({"model": {"tiny": {"width": 100, "heads": 3}}}, "width 100"),
@@ -172,6 +177,7 @@ def test_contradictory_settings_name_the_keys(settings: dict[str, Json], named: 
         {"world": {"people": 100}},
         {"advantages": {"estimator": "reinforce++", "gamma": 0.9}},
         {"advantages": {"estimator": "grpo"}, "rollout": {"attempts": 2}},
+        {"rewards": {"potential": 5.0}},
         {**FILE, "world": {"people": 10_000, "validation": 1}},
     ],
 )
