@@ -5,6 +5,7 @@ Axes: S segments, T tokens of the longest segment, B trajectories, L tokens of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,19 @@ class Batch:
         for row, annotation in enumerate(self.annotations):
             found.setdefault(annotation.trajectory_id, []).append((row, len(annotation.token_ids)))
         return list(found.values())
+
+    @property
+    def scores_B(self) -> Tensor:
+        """The sum of each trajectory's rewards, in float64; those that are equal but for rounding are equal."""
+        rewards = [[reward for row, _ in spans for reward in self.annotations[row].rewards] for spans in self.spans]
+        return torch.tensor([round(math.fsum(each), 9) for each in rewards], dtype=torch.float64)
+
+    @property
+    def groups_B(self) -> Tensor:
+        """A number for each trajectory, the same for the attempts at one question."""
+        names = [self.annotations[spans[0][0]].group for spans in self.spans]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return torch.tensor([numbers[name] for name in names], dtype=torch.long)
 
     def join(self, values_S_T: Tensor) -> Tensor:
         """Lay the segments of each trajectory side by side: [S, T] -> [B, L]."""

@@ -26,6 +26,8 @@ OPERATIONAL: JsonDict = {"operational": True}
 Hops = Annotated[int, Field(ge=1, le=4)]
 Kind = Literal["compositional", "comparison", "bridge_comparison"]
 Metric = Literal["eval/greedy/exact_match", "eval/greedy/f1", "eval/sampled/exact_match", "eval/sampled/f1"]
+Estimator = Literal["gae", "group_relative", "leave_one_out", "reinforce_plus_plus"]
+SHORT_NAMES = {"grpo": "group_relative", "rloo": "leave_one_out", "reinforce++": "reinforce_plus_plus"}
 HOPS_OF_KIND: dict[str, tuple[int, ...]] = {
     "compositional": (1, 2, 3, 4),
     "comparison": (2,),
@@ -156,6 +158,11 @@ class RewardConfig(_Section):
     evidence: float = Field(
         default=0.3, ge=0, description="all gold evidence brought into view; taken back without an answer"
     )
+    potential: float = Field(
+        default=0.0,
+        ge=0,
+        description="each turn's rise in the share of gold evidence in view, all taken back at the end: 0 in sum",
+    )
     turn: float = Field(default=-0.05, le=0, description="each turn that calls tools without answering")
     malformed: float = Field(
         default=-0.1, le=0, description="a turn that is cut off, or with a call that does not parse or names no tool"
@@ -168,13 +175,36 @@ class RewardConfig(_Section):
 class AdvantageConfig(_Section):
     """How credit is given to action tokens."""
 
-    estimator: Literal["gae"] = Field(default="gae", description="how advantages are estimated")
-    gamma: float = Field(default=1.0, gt=0, le=1, description="discount per action token")
-    lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda, per action token")
-    whiten: bool = Field(default=True, description="mean 0 and deviation 1 over the action tokens of an update")
+    estimator: Estimator = Field(
+        default="gae",
+        description="gae learns a critic; group_relative (short: grpo) and leave_one_out (rloo) compare attempts at "
+        "a question; reinforce_plus_plus (reinforce++) takes discounted returns",
+    )
+    gamma: float = Field(default=1.0, gt=0, le=1, description="discount per action token; no use in groups")
+    lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda, per action token; of gae alone")
+    whiten: bool = Field(
+        default=True,
+        description="mean 0 and deviation 1 over the action tokens of an update, after any estimator; "
+        "false for GRPO and RLOO as published",
+    )
     clip: float | None = Field(
         default=None, gt=0, description="bound on an advantage's size, after whitening; none: off"
     )
+
+    @field_validator("estimator", mode="before")
+    @classmethod
+    def _spelled_out(cls, value: object) -> object:
+        return SHORT_NAMES.get(value, value) if isinstance(value, str) else value
+
+    @property
+    def critic(self) -> bool:
+        """Whether a critic is asked and learns."""
+        return self.estimator == "gae"
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a trajectory is compared with the other attempts at its question."""
+        return self.estimator in ("group_relative", "leave_one_out")
 
 
 class PpoConfig(_Section):
@@ -362,6 +392,16 @@ def _contradictions(config: Config) -> list[str]:
         found.append(
             f"rewards.evidence {config.rewards.evidence} is above rewards.outcome {config.rewards.outcome}: "
             "collecting evidence would pay more than answering"
+        )
+    if config.rewards.potential > 0 and config.advantages.gamma != 1:
+        found.append(
+            f"rewards.potential needs advantages.gamma 1, not {config.advantages.gamma}: "
+            "a discount by token would not let it cancel by turn"
+        )
+    if config.advantages.grouped and config.rollout.attempts < 2:
+        found.append(
+            f"advantages.estimator {config.advantages.estimator} compares the attempts at a question, "
+            f"but rollout.attempts is {config.rollout.attempts}"
         )
     draw = config.rollout.questions * config.rollout.attempts
     if config.ppo.minibatches > draw:

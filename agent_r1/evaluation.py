@@ -5,6 +5,7 @@ All functions take trajectories with the questions they attempt, and return metr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
@@ -39,6 +40,9 @@ def rollout_metrics(
 ) -> dict[str, float]:
     """`rollout/...` and `reward/<component>` of an iteration; components are means per trajectory.
 
+    Where questions are attempted more than once, rollout/group_zero_variance is the share of them whose attempts all
+    earned the same: a group estimator learns nothing from those.
+
     `seconds` is how long sampling took, for rollout/tokens_per_second, the one value here that a clock decides.
     """
     pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
@@ -54,9 +58,21 @@ def rollout_metrics(
     found["rollout/exact_match"] = _mean(pairs, lambda pair: pair[0].exact_match)
     found["rollout/reward_mean"] = sum(totals.values()) / len(pairs)
     found["rollout/action_tokens_mean"] = tokens / len(pairs)
+    found.update(_group_metrics(trajectories, annotations))
     found["rollout/tokens_per_second"] = tokens / seconds if seconds > 0 else float("nan")
     found.update({f"reward/{name}": total / len(pairs) for name, total in totals.items()})
     return found
+
+
+def _group_metrics(trajectories: Sequence[Trajectory], annotations: Sequence[Annotation]) -> dict[str, float]:
+    earned: dict[str, list[float]] = {}
+    for row in annotations:
+        earned.setdefault(row.trajectory_id, []).extend(row.rewards)
+    groups: dict[str, list[float]] = {}
+    for one in trajectories:
+        groups.setdefault(one.question_id, []).append(round(math.fsum(earned.get(one.trajectory_id, ())), 9))
+    compared = [len(set(rewards)) == 1 for rewards in groups.values() if len(rewards) > 1]
+    return {"rollout/group_zero_variance": sum(compared) / len(compared)} if compared else {}
 
 
 def _behaviour(pairs: Sequence[Attempted]) -> dict[str, float]:

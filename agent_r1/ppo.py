@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from agent_r1.advantages import gae, whiten
+from agent_r1.advantages import gae, group_relative, leave_one_out, reinforce_plus_plus, whiten
 from agent_r1.batch import Batch, make_batch
-from agent_r1.config import Config
+from agent_r1.config import AdvantageConfig, Config
 from agent_r1.errors import CheckpointError
 from agent_r1.losses import kl, masked_mean, policy_loss, value_loss
 from agent_r1.model import Policy, Scores
@@ -115,11 +115,11 @@ def update(
         if tally.stopped:
             break
         _step(learner, batch, credit, rows, config, tally)
-    return Update(_metrics(batch, credit, tally), _credit_rows(batch, credit))
+    return Update(_metrics(batch, credit, config, tally), _credit_rows(batch, credit))
 
 
 def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config: Config) -> _Credit:
-    """Values, advantages and returns of the stored tokens under the policy that sampled them."""
+    """Values (0 without a critic), advantages and returns of the stored tokens under the policy that sampled them."""
     needed = batch.loss_mask_S_T | batch.credit_mask_S_T
     scores = _score_all(policy, batch, needed, config)
     old = torch.where(batch.action_mask_S_T, batch.logprobs_S_T, scores.logprobs)
@@ -128,23 +128,38 @@ def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config:
     if reference_logprobs is not None and config.ppo.kl_in == "reward":
         penalty = kl(old, reference_logprobs, batch.action_mask_S_T, config.ppo.kl_estimator)
         rewards = rewards - config.ppo.kl_coefficient * penalty
-    mask_B_L = batch.join(batch.credit_mask_S_T)
-    settings = config.advantages
-    advantages_B_L, returns_B_L = gae(
-        batch.join(rewards), batch.join(scores.values), mask_B_L, settings.gamma, settings.lam
-    )
-    if settings.whiten:
-        advantages_B_L = whiten(advantages_B_L, mask_B_L)
-    if settings.clip is not None:
-        advantages_B_L = advantages_B_L.clamp(-settings.clip, settings.clip)
+    values = scores.values if config.advantages.critic else torch.zeros_like(scores.values)
+    advantages_B_L, returns_B_L = _estimate(batch, rewards, values, config.advantages)
+    if config.advantages.whiten:
+        advantages_B_L = whiten(advantages_B_L, batch.join(batch.credit_mask_S_T))
+    if config.advantages.clip is not None:
+        advantages_B_L = advantages_B_L.clamp(-config.advantages.clip, config.advantages.clip)
     return _Credit(
         old_logprobs=old,
         reference_logprobs=reference_logprobs,
-        values=scores.values,
+        values=values,
         advantages=batch.split(advantages_B_L),
         returns=batch.split(returns_B_L),
         value_mask=batch.loss_mask_S_T & batch.credit_mask_S_T,
     )
+
+
+def _estimate(
+    batch: Batch, rewards_S_T: Tensor, values_S_T: Tensor, settings: AdvantageConfig
+) -> tuple[Tensor, Tensor]:
+    """Advantages and returns [B, L] before whitening. In groups all tokens of a trajectory have those of its score."""
+    mask_B_L, rewards_B_L = batch.join(batch.credit_mask_S_T), batch.join(rewards_S_T)
+    if settings.estimator == "gae":
+        return gae(rewards_B_L, batch.join(values_S_T), mask_B_L, settings.gamma, settings.lam)
+    if settings.estimator == "reinforce_plus_plus":
+        returns_B_L = reinforce_plus_plus(rewards_B_L, mask_B_L, settings.gamma)
+        return returns_B_L, returns_B_L
+    compare = group_relative if settings.estimator == "group_relative" else leave_one_out
+    penalty_B = batch.join(batch.rewards_S_T - rewards_S_T).sum(dim=1)  # KL in the reward, else exactly 0
+    scores_B = batch.scores_B - penalty_B
+    both_2_B = torch.stack([compare(scores_B, batch.groups_B), scores_B]).to(rewards_B_L.dtype)
+    advantages_B_L, returns_B_L = torch.where(mask_B_L, both_2_B[:, :, None], 0.0)
+    return advantages_B_L, returns_B_L
 
 
 @torch.no_grad()
@@ -227,23 +242,25 @@ def _loss(
         settings.dual_clip,
         denominator=tokens,
     )
-    critic = value_loss(
-        scores.values,
-        part(credit.values),
-        part(credit.returns),
-        part(credit.value_mask),
-        settings.clip_value,
-        denominator=valued,
-    )
     entropy = masked_mean(scores.entropy, mask, tokens)
-    loss = actor + critic - settings.entropy_coefficient * entropy
+    loss = actor - settings.entropy_coefficient * entropy
     parts = {
         "policy_loss": actor.detach(),
-        "value_loss": critic.detach(),
         "entropy": entropy.detach(),
         "clip_fraction": stats.clipped / tokens,
         "kl": stats.kl / tokens,
     }
+    if config.advantages.critic:
+        critic = value_loss(
+            scores.values,
+            part(credit.values),
+            part(credit.returns),
+            part(credit.value_mask),
+            settings.clip_value,
+            denominator=valued,
+        )
+        loss = loss + critic
+        parts["value_loss"] = critic.detach()
     if credit.reference_logprobs is not None:
         estimate = kl(scores.logprobs, part(credit.reference_logprobs), mask, settings.kl_estimator)
         penalty = masked_mean(estimate, mask, tokens)
@@ -260,21 +277,28 @@ def _set_learning_rates(learner: Learner, config: Config, iteration: int) -> Non
         group["lr"] = rate * scale
 
 
-def _metrics(batch: Batch, credit: _Credit, tally: _Tally) -> dict[str, float]:
-    names = ("policy_loss", "value_loss", "kl", "entropy", "clip_fraction", "grad_norm")
+def _metrics(batch: Batch, credit: _Credit, config: Config, tally: _Tally) -> dict[str, float]:
+    names = ("policy_loss", "kl", "entropy", "clip_fraction", "grad_norm")
     metrics = {f"ppo/{name}": tally.mean(name) for name in names}
     if credit.reference_logprobs is not None:
         metrics["ppo/kl_reference"] = tally.mean("kl_reference")
-    mask = batch.credit_mask_S_T
-    returns, values = credit.returns[mask], credit.values[mask]
-    variance = float(returns.var(correction=0)) if returns.numel() else 0.0
-    residual = float((returns - values).var(correction=0)) if returns.numel() else 0.0
-    metrics["ppo/explained_variance"] = 1 - residual / variance if variance > 0 else 0.0
+    if config.advantages.critic:
+        metrics["ppo/value_loss"] = tally.mean("value_loss")
+        metrics["ppo/explained_variance"] = _explained_variance(batch, credit)
     metrics["ppo/skipped_updates"] = float(tally.skipped)
     metrics["ppo/steps"] = float(tally.steps)
     metrics["ppo/stopped_early"] = float(tally.stopped)
     metrics["ppo/action_tokens"] = float(batch.action_mask_S_T.sum())
     return metrics
+
+
+def _explained_variance(batch: Batch, credit: _Credit) -> float:
+    """How much of the returns' variance the critic foresaw: 1 all, 0 nothing."""
+    mask = batch.credit_mask_S_T
+    returns, values = credit.returns[mask], credit.values[mask]
+    variance = float(returns.var(correction=0)) if returns.numel() else 0.0
+    residual = float((returns - values).var(correction=0)) if returns.numel() else 0.0
+    return 1 - residual / variance if variance > 0 else 0.0
 
 
 def _credit_rows(batch: Batch, credit: _Credit) -> list[Credit]:

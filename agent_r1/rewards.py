@@ -1,7 +1,8 @@
 """Rewards read off the state transition of each turn, and the outcome. Gold is known here and nowhere near the tools.
 
 Every component counts at most once a turn; evidence is paid once for each piece, and taken back where the trajectory
-does not answer. So calling more never pays by itself. Prices are the configuration's; 0 leaves a component out.
+does not answer; the potential is taken back by every ending. So calling more never pays by itself. Prices are the
+configuration's; 0 leaves a component out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from agent_r1.questions.records import Json, Question
 from agent_r1.trajectory import Annotation, CallRecord, Trajectory, Turn
 
 COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-COMPONENTS = ("outcome", "evidence", "turn", "malformed", "failed", "repeated", "unanswered")
+COMPONENTS = ("outcome", "evidence", "potential", "turn", "malformed", "failed", "repeated", "unanswered")
 
 
 def annotate(trajectory: Trajectory, question: Question, prices: RewardConfig) -> list[Annotation]:
@@ -46,17 +47,23 @@ def annotate(trajectory: Trajectory, question: Question, prices: RewardConfig) -
 
 
 def reward_parts(trajectory: Trajectory, question: Question, prices: RewardConfig) -> dict[int, dict[str, float]]:
-    """The priced components of each turn that are not 0; over all turns, evidence sums to 0 without an answer."""
+    """The priced components of each turn that are not 0; over all turns, evidence sums to 0 without an answer.
+
+    The potential is the share of gold evidence in view (shaping by Ng, Harada and Russell 1999, undiscounted): each
+    turn is paid its rise, the last one its fall to 0, the potential after any ending. It sums to 0.
+    """
     parts: dict[int, dict[str, float]] = {}
     pieces = evidence_by_turn(trajectory.turns, question)
     earlier: set[str] = set()
     last_turn = trajectory.turns[-1].index if trajectory.turns else None
     cut_off = last_turn if trajectory.ending == "truncated" else None
     answering = last_turn if trajectory.ending == "answered" else None
+    gold = max(len(question.evidence), 1)
     for turn, found in zip(trajectory.turns, pieces, strict=True):
         keys = [call_key(call) for call in turn.calls if not call.malformed]
         parts[turn.index] = {
-            "evidence": prices.evidence * found / max(len(question.evidence), 1),
+            "evidence": prices.evidence * found / gold,
+            "potential": prices.potential * found / gold,
             "turn": prices.turn * (bool(turn.calls) and turn.index != answering),
             "malformed": prices.malformed * (any(call.malformed for call in turn.calls) or turn.index == cut_off),
             "failed": prices.failed * any(not call.ok and not call.malformed for call in turn.calls),
@@ -66,9 +73,10 @@ def reward_parts(trajectory: Trajectory, question: Question, prices: RewardConfi
     if trajectory.turns:
         last = parts[trajectory.turns[-1].index]
         last["outcome"] = prices.outcome * trajectory.exact_match
+        last["potential"] -= prices.potential * sum(pieces) / gold
         if trajectory.ending != "answered":
             last["unanswered"] = prices.unanswered
-            last["evidence"] -= prices.evidence * sum(pieces) / max(len(question.evidence), 1)
+            last["evidence"] -= prices.evidence * sum(pieces) / gold
     return {turn: {name: value for name, value in of.items() if value != 0} for turn, of in parts.items()}
 
 

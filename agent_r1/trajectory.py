@@ -88,6 +88,11 @@ class Annotation:
     rewards: tuple[float, ...]
     reward_parts: dict[int, dict[str, float]]
 
+    @property
+    def group(self) -> str:
+        """What all attempts at one question in an iteration share, and no others: the id without the attempt."""
+        return self.trajectory_id.rpartition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Credit:

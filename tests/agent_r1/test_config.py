@@ -58,8 +58,9 @@ def test_an_unknown_key_is_named(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("advantages.estimator", "rloo"),
-        ("advantages.estimator", "grpo"),
+        ("advantages.estimator", "ppo"),
+        ("advantages.estimator", "GRPO"),
+        ("rewards.potential", -0.1),
         ("advantages.lam", 1.5),
         ("advantages.gamma", 0),
         ("ppo.clip_low", 1.0),
@@ -132,6 +133,15 @@ FILE: dict[str, Json] = {"data": {"path": "x.json"}, "tools": ["search"]}
         ({"data": {"path": "x.json", "format": "parquet"}, "tools": ["search"]}, "data.format: 'parquet'"),
         ({"rewards": {"evidence": 1.5}}, "rewards.evidence 1.5 is above rewards.outcome 1.0"),
         ({"rollout": {"questions": 3}, "ppo": {"minibatches": 4}}, "ppo.minibatches 4 is above the draw of 3"),
+        ({"advantages": {"estimator": "rloo"}}, "advantages.estimator leave_one_out .* rollout.attempts is 1"),
+        (
+            {"advantages": {"estimator": "group_relative"}},
+            "advantages.estimator group_relative .* rollout.attempts is 1",
+        ),
+        (
+            {"rewards": {"potential": 0.1}, "advantages": {"gamma": 0.9}},
+            "rewards.potential needs advantages.gamma 1, not 0.9",
+        ),
         ({"ppo": {"kl_estimator": "k1"}}, "kl_estimator k1 in the loss"),
         ({"rollout": {"max_context": 2048}}, "rollout.max_context 2048 is above model.tiny.context 1024"),
         ({"model": {"tiny": {"width": 100, "heads": 3}}}, "width 100"),
@@ -165,12 +175,25 @@ def test_contradictory_settings_name_the_keys(settings: dict[str, Json], named: 
         {"device": "cuda:1"},
         {"seed": 2**63 - 1, "masks": {"loss": False}},
         {"world": {"people": 100}},
+        {"advantages": {"estimator": "reinforce++", "gamma": 0.9}},
+        {"advantages": {"estimator": "grpo"}, "rollout": {"attempts": 2}},
+        {"rewards": {"potential": 5.0}},
         {**FILE, "world": {"people": 10_000, "validation": 1}},
     ],
 )
 def test_settings_that_agree_are_taken(settings: dict[str, Json]) -> None:
     """C3: a micro-batch above the minibatch is one pass."""
     parse(settings, "f")
+
+
+@pytest.mark.parametrize(
+    ("short", "name"),
+    [("grpo", "group_relative"), ("rloo", "leave_one_out"), ("reinforce++", "reinforce_plus_plus"), ("gae", "gae")],
+)
+def test_an_estimator_s_short_name_is_the_same_run(short: str, name: str) -> None:
+    one, other = (parse({"advantages": {"estimator": each}, "rollout": {"attempts": 4}}, "f") for each in (short, name))
+    assert one.advantages.estimator == name
+    assert one.identity == other.identity
 
 
 def test_a_configuration_does_not_change() -> None:

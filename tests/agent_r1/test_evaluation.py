@@ -103,6 +103,27 @@ def test_reward_components_are_means_per_trajectory_and_add_up_to_the_reward() -
     assert found["rollout/reward_mean"] == pytest.approx(sum(parts)) == pytest.approx(0.225)
 
 
+def earned(question: str, attempt: int, *rewards: float) -> tuple[Trajectory, Annotation]:
+    trajectory = made(question, "answered", 0.0, 0.0, turn(0), attempt=attempt)
+    size = len(rewards)
+    return trajectory, Annotation(trajectory.trajectory_id, 0, (0,) * size, (True,) * size, (0.0,) * size, rewards, {})
+
+
+def test_groups_whose_attempts_all_earn_the_same_are_counted() -> None:
+    """B9: of two questions one: .1 + .2 is .3 but for rounding, and what earned nothing differs from .5."""
+    pairs = [earned("a", 0, 0.1, 0.2), earned("a", 1, 0.3), earned("b", 0, 0.5), earned("b", 1, 0.0)]
+    trajectories, annotations = [one for one, _ in pairs], [row for _, row in pairs]
+    assert rollout_metrics(trajectories, QUESTIONS, annotations, 1.0)["rollout/group_zero_variance"] == 0.5
+    without_turns = rollout_metrics(trajectories, QUESTIONS, annotations[:2], 1.0)
+    assert without_turns["rollout/group_zero_variance"] == 1.0, "a trajectory without rows earned nothing"
+
+
+def test_single_attempts_are_no_groups() -> None:
+    pairs = [earned("a", 0, 0.3), earned("b", 0, 0.3)]
+    found = rollout_metrics([one for one, _ in pairs], QUESTIONS, [row for _, row in pairs], 1.0)
+    assert "rollout/group_zero_variance" not in found
+
+
 def test_sampled_tokens_are_counted_and_given_ones_are_not() -> None:
     """A10: 5, 4, 4 and 0 action tokens."""
     found = rollout_metrics(TRAJECTORIES, QUESTIONS, ANNOTATIONS, seconds=2.0)

@@ -18,12 +18,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agent_r1 import model
 from agent_r1.batch import make_batch
-from agent_r1.config import Config, MaskConfig, parse
+from agent_r1.config import Config, MaskConfig, RolloutConfig, parse
 from agent_r1.errors import CheckpointError
 from agent_r1.model import Policy, ValueHead, load, pad
 from agent_r1.ppo import Learner, Update, learner_state, make_learner, update
 from agent_r1.questions.records import Json
-from agent_r1.trajectory import Annotation
+from agent_r1.rollout import draw
+from agent_r1.trajectory import Annotation, Trajectory
 
 
 def config(ppo: Mapping[str, Json] | None = None, **sections: Json) -> Config:
@@ -230,6 +231,117 @@ def test_equal_rewards_give_no_advantage_and_move_no_policy_weight() -> None:
     assert {value for credit in done.credits for value in credit.advantages} == {0.0}
     assert done.metrics["ppo/steps"] == 1
     assert same(before, learner.policy.model.state_dict())
+
+
+# Without a critic: the attempts at question "q" earn 1 (in two segments) and .5, both at question "q/0" .3
+
+GROUPS = [
+    row("r/1/train/q/0", [0, 1, 0], [0, 0.25, 0]),
+    row("r/1/train/q/0", [0, 1, 0, 1], [0, -0.25, 0, 1.0], segment=1, start=40),
+    row("r/1/train/q/1", [0, 0, 1], [0, 0, 0.5], start=80),
+    row("r/1/train/q/0/0", [0, 1, 1], [0, 0.1, 0.2], start=120),
+    row("r/1/train/q/0/1", [0, 1], [0, 0.3], start=160),
+]
+CRITIC_FREE = ("group_relative", "leave_one_out", "reinforce_plus_plus")
+GROUPED = CRITIC_FREE[:2]
+
+
+def without_critic(estimator: str, ppo: Mapping[str, Json] | None = None, **sections: Json) -> Config:
+    advantages: dict[str, Json] = {"estimator": estimator, "whiten": False}
+    return config(ppo, **{"advantages": advantages, "rollout": {"attempts": 2}, **sections})
+
+
+def test_groups_are_the_questions_and_have_as_many_members_as_attempts() -> None:
+    """B11: also where one id is the beginning of another."""
+    pairs = draw(["q", "q/0", "q/0/1", "p"], RolloutConfig(questions=4, attempts=3), seed=0, iteration=1)
+    made = [
+        Trajectory("r", 1, "train", name, attempt, 0, "answered", "x", 0.0, 0.0, ()).trajectory_id
+        for name, attempt in pairs
+    ]
+    batch = make_batch([row(name, [0, 1], [0, 0]) for name in made], MaskConfig())
+    assert torch.bincount(batch.groups_B).tolist() == [3, 3, 3, 3]
+    groups = dict(zip((one.trajectory_id for one in batch.annotations), batch.groups_B.tolist(), strict=True))
+    assert all(
+        (groups[one] == groups[other]) == (asked == asked_other)
+        for one, (asked, _) in zip(made, pairs, strict=True)
+        for other, (asked_other, _) in zip(made, pairs, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("estimator", "advantage"), [("group_relative", 0.707105), ("leave_one_out", 0.5)])
+def test_every_action_token_has_the_advantage_of_its_trajectory_among_its_group(
+    estimator: str, advantage: float
+) -> None:
+    """Scores 1 and .5: (1 - .75) / (.353553 + 1e-6), 1 - .5; .1 + .2 is .3 but for rounding, so 0 to the last bit."""
+    settings = without_critic(estimator)
+    done, _ = run(settings, sampled_by(create(settings), GROUPS))
+    found = {(credit.trajectory_id[len("r/1/train/") :], credit.segment): credit for credit in done.credits}
+    assert found["q/0", 0].advantages == pytest.approx((0, advantage, 0), abs=1e-6)
+    assert found["q/0", 1].advantages == pytest.approx((0, advantage, 0, advantage), abs=1e-6)
+    assert found["q/1", 0].advantages == pytest.approx((0, 0, -advantage), abs=1e-6)
+    assert found["q/0/0", 0].advantages == (0, 0, 0)
+    assert found["q/0/1", 0].advantages == (0, 0)
+    assert found["q/0", 1].returns == pytest.approx((0, 1, 0, 1))
+    assert found["q/1", 0].returns == pytest.approx((0, 0, 0.5))
+
+
+def test_reinforce_plus_plus_gives_the_discounted_rewards_to_come() -> None:
+    """gamma .5 along action tokens, over segments: 1; -.25 + .5; .25 + .125."""
+    advantages: dict[str, Json] = {"estimator": "reinforce_plus_plus", "gamma": 0.5, "whiten": False}
+    settings = config(advantages=advantages)
+    done, _ = run(settings, sampled_by(create(settings), GROUPS[:2]))
+    assert done.credits[0].advantages == done.credits[0].returns == pytest.approx((0, 0.375, 0))
+    assert done.credits[1].advantages == pytest.approx((0, 0.25, 0, 1))
+
+
+@pytest.mark.parametrize("estimator", CRITIC_FREE)
+def test_without_a_critic_the_value_head_stays_and_nothing_is_said_of_it(estimator: str) -> None:
+    settings = without_critic(estimator, {"weight_decay": 0.1, "epochs": 2})
+    policy = create(settings)
+    torch.nn.init.normal_(policy.value_head.outer.weight, generator=torch.Generator().manual_seed(0))
+    before = copy.deepcopy(policy.value_head.state_dict())
+    done, learner = run(settings, sampled_by(policy, GROUPS), policy)
+    assert done.metrics["ppo/steps"] == 2
+    assert same(before, learner.policy.value_head.state_dict())
+    assert not {"ppo/value_loss", "ppo/explained_variance"} & set(done.metrics)
+    assert {value for credit in done.credits for value in credit.values} == {0.0}
+
+
+@pytest.mark.parametrize("estimator", GROUPED)
+@pytest.mark.parametrize("whiten", [True, False])
+def test_equal_rewards_in_all_groups_give_no_gradient(estimator: str, whiten: bool) -> None:
+    """B9; each question may earn something else. B10: KL and entropy are off here, they would move the weights."""
+    settings = without_critic(estimator, advantages={"estimator": estimator, "whiten": whiten})
+    rows = [*GROUPS[:2], replace(GROUPS[2], rewards=(0.0, 0.0, 1.0)), *GROUPS[3:]]
+    assert float(gradient(settings, rows=sampled_by(create(settings), rows)).abs().max()) == 0
+    unequal = gradient(settings, rows=sampled_by(create(settings), GROUPS))
+    assert float(unequal.abs().max()) > 1e-3
+
+
+def test_a_kl_in_the_reward_counts_in_the_score() -> None:
+    """Less the mean of the others: each of two scores less the other, both with their sums of .5 (logprob - ref)."""
+    settings = without_critic("leave_one_out", {"kl_coefficient": 0.5, "kl_in": "reward", "kl_estimator": "k1"})
+    policy, reference = create(settings), create(config(seed=7))
+    rows = sampled_by(policy, [GROUPS[3], GROUPS[4]])
+    taken = [0.5 * (sum(plain_logprobs(policy, one)) - sum(plain_logprobs(reference, one))) for one in rows]
+    done = update(make_learner(policy, settings), reference, rows, settings, 1)
+    expected = (0.3 - taken[0]) - (0.3 - taken[1])
+    assert abs(expected) > 0.01
+    assert done.credits[0].advantages == pytest.approx((0, expected, expected), abs=1e-4)
+    assert done.credits[1].advantages == pytest.approx((0, -expected), abs=1e-4)
+
+
+def test_advantages_of_groups_are_whitened_where_asked() -> None:
+    """Tokens of +.5 (three), -.5 (one) and 0 (three): mean 1/7, mean square 1/7, so (.5 - 1/7) / (6/49) ** .5."""
+    settings = without_critic("rloo", advantages={"estimator": "rloo", "whiten": True})
+    done, _ = run(settings, sampled_by(create(settings), GROUPS))
+    assert done.credits[0].advantages[1] == pytest.approx(1.020621, abs=1e-5)
+
+
+def test_without_the_advantage_mask_given_tokens_share_their_trajectory_s_advantage() -> None:
+    settings = without_critic("rloo", masks={"advantages": False})
+    done, _ = run(settings, sampled_by(create(settings), GROUPS[:3]))
+    assert done.credits[1].advantages == pytest.approx((0, 0.5, 0.5, 0.5))
 
 
 # The reference

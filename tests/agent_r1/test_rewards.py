@@ -71,6 +71,33 @@ def test_a_wrong_answer_keeps_its_evidence_and_gets_no_outcome() -> None:
     assert total(attempt([look("a", ("p", 1))], [], match=0.0)) == pytest.approx(0.1 - 0.05)
 
 
+SHAPED = RewardConfig(outcome=1, evidence=0, potential=0.6, turn=0, malformed=0, failed=0, repeated=0, unanswered=0)
+
+
+def test_the_potential_pays_each_turn_s_rise_and_the_last_turn_gives_all_of_it_back() -> None:
+    """Of three pieces one, then two at .2 each; the answering turn takes .6 back and earns its outcome."""
+    parts = reward_parts(attempt([look("a", ("p", 1))], [look("b", ("r", 2), ("s", 0))], []), QUESTION, SHAPED)
+    assert parts[0] == pytest.approx({"potential": 0.2})
+    assert parts[1] == pytest.approx({"potential": 0.4})
+    assert parts[2] == pytest.approx({"potential": -0.6, "outcome": 1.0})
+
+
+def test_a_last_turn_s_own_rise_is_given_back_at_once() -> None:
+    """Whatever the ending: the second turn finds .2 and falls from .4 to 0; one turn alone gets nothing."""
+    parts = reward_parts(
+        attempt([look("a", ("p", 1))], [look("b", ("r", 2))], ending="max_turns", match=0.0), QUESTION, SHAPED
+    )
+    assert parts == {0: pytest.approx({"potential": 0.2}), 1: pytest.approx({"potential": -0.2})}
+    assert reward_parts(attempt([look("a", ("p", 1))], ending="max_turns", match=0.0), QUESTION, SHAPED) == {0: {}}
+
+
+def test_the_potential_leaves_the_other_components_as_they_are() -> None:
+    trajectory = attempt([look("a", ("p", 1))], [MALFORMED], ending="no_answer", match=0.0)
+    shaped = reward_parts(trajectory, QUESTION, PRICES.model_copy(update={"potential": 0.6}))
+    rest = {turn: {name: value for name, value in of.items() if name != "potential"} for turn, of in shaped.items()}
+    assert rest == reward_parts(trajectory, QUESTION, PRICES)
+
+
 def test_malformed_failed_and_repeated_count_once_a_turn() -> None:
     many = [MALFORMED, MALFORMED, look("a", ok=False), look("a", ok=False), look("a")]
     parts = reward_parts(attempt(many, []), QUESTION, PRICES)
@@ -162,12 +189,13 @@ def test_rewards_are_conserved_whatever_happened(seed: int) -> None:
     rng = random.Random(seed)
     ending: Ending = rng.choice(["answered", "no_answer", "truncated", "max_turns", "context_full"])
     trajectory = attempt(*(random_calls(rng) for _ in range(rng.randrange(1, 6))), ending=ending, match=0.0)
-    (row,) = annotate(trajectory, QUESTION, PRICES)
+    (row,) = annotate(trajectory, QUESTION, PRICES.model_copy(update={"potential": 0.7}))
     parts = [value for of in row.reward_parts.values() for value in of.values()]
     assert sum(row.rewards) == pytest.approx(sum(parts), abs=1e-9)
     assert all(chosen or not reward for chosen, reward in zip(row.action_mask, row.rewards, strict=True))
     evidence = sum(of.get("evidence", 0.0) for of in row.reward_parts.values())
     assert -1e-9 <= evidence <= 0.3 + 1e-9
+    assert sum(of.get("potential", 0.0) for of in row.reward_parts.values()) == pytest.approx(0, abs=1e-9)
     if ending != "answered":
         assert evidence == pytest.approx(0, abs=1e-9)
 
