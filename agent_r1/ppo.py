@@ -15,7 +15,7 @@ from agent_r1.advantages import gae, whiten
 from agent_r1.batch import Batch, make_batch
 from agent_r1.config import Config
 from agent_r1.errors import CheckpointError
-from agent_r1.losses import kl, masked_mean, policy_loss, value_loss
+from agent_r1.losses import KL_ESTIMATORS, kl, masked_mean, policy_loss, value_loss
 from agent_r1.model import Policy, Scores
 from agent_r1.seeds import generator
 from agent_r1.trajectory import Annotation, Credit
@@ -44,7 +44,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class _Credit:
-    """Tensors [S, T] that stay fixed during the update. `value_mask`: the tokens of the loss that have a return."""
+    """Tensors [S, T] that stay fixed during the update. `value_mask`: the tokens of the loss that have a return.
+
+    `spread` is the standard deviation of the advantages before whitening.
+    """
 
     old_logprobs: Tensor
     reference_logprobs: Tensor | None
@@ -52,6 +55,7 @@ class _Credit:
     advantages: Tensor
     returns: Tensor
     value_mask: Tensor
+    spread: float
 
 
 @dataclass(slots=True)
@@ -133,6 +137,7 @@ def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config:
     advantages_B_L, returns_B_L = gae(
         batch.join(rewards), batch.join(scores.values), mask_B_L, settings.gamma, settings.lam
     )
+    spread = _deviation(advantages_B_L[mask_B_L])
     if settings.whiten:
         advantages_B_L = whiten(advantages_B_L, mask_B_L)
     return _Credit(
@@ -142,6 +147,7 @@ def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config:
         advantages=batch.split(advantages_B_L),
         returns=batch.split(returns_B_L),
         value_mask=batch.loss_mask_S_T & batch.credit_mask_S_T,
+        spread=spread,
     )
 
 
@@ -237,11 +243,15 @@ def _loss(
         "kl": stats.kl / tokens,
     }
     if credit.reference_logprobs is not None:
-        estimate = kl(scores.logprobs, part(credit.reference_logprobs), mask, settings.kl_estimator)
-        penalty = masked_mean(estimate, mask, tokens)
-        parts["kl_reference"] = penalty.detach()
+        reference = part(credit.reference_logprobs)
+        estimates = {
+            name: masked_mean(kl(scores.logprobs, reference, mask, name), mask, tokens) for name in KL_ESTIMATORS
+        }
+        penalty = estimates[settings.kl_estimator]
         if settings.kl_in == "loss":
             loss = loss + settings.kl_coefficient * penalty
+        parts["kl_reference"] = penalty.detach()
+        parts |= {f"kl_reference_{name}": estimate.detach() for name, estimate in estimates.items()}
     return loss, parts
 
 
@@ -256,8 +266,12 @@ def _metrics(batch: Batch, credit: _Credit, tally: _Tally) -> dict[str, float]:
     names = ("policy_loss", "value_loss", "kl", "entropy", "clip_fraction", "grad_norm")
     metrics = {f"ppo/{name}": tally.mean(name) for name in names}
     if credit.reference_logprobs is not None:
-        metrics["ppo/kl_reference"] = tally.mean("kl_reference")
+        for name in ("kl_reference", *(f"kl_reference_{estimator}" for estimator in KL_ESTIMATORS)):
+            metrics[f"ppo/{name}"] = tally.mean(name)
     mask = batch.credit_mask_S_T
+    advantages = credit.advantages[mask]
+    metrics["ppo/advantage_std"] = credit.spread
+    metrics["ppo/advantage_max"] = float(advantages.abs().max()) if advantages.numel() else 0.0
     returns, values = credit.returns[mask], credit.values[mask]
     variance = float(returns.var(correction=0)) if returns.numel() else 0.0
     residual = float((returns - values).var(correction=0)) if returns.numel() else 0.0
@@ -267,6 +281,10 @@ def _metrics(batch: Batch, credit: _Credit, tally: _Tally) -> dict[str, float]:
     metrics["ppo/stopped_early"] = float(tally.stopped)
     metrics["ppo/action_tokens"] = float(batch.action_mask_S_T.sum())
     return metrics
+
+
+def _deviation(values: Tensor) -> float:
+    return float(values.std(correction=0)) if values.numel() else 0.0
 
 
 def _credit_rows(batch: Batch, credit: _Credit) -> list[Credit]:
