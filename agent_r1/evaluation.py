@@ -1,6 +1,7 @@
-"""What a set of trajectories says: exact match and F1 by hops and by kind, endings, and use of the tools.
+"""What a set of trajectories says: exact match and F1 by hops and by kind, endings, lengths, and use of the tools.
 
-All functions take trajectories with the questions they attempt, and return metrics by name. Storing is left to others.
+All functions take trajectories with the questions they attempt, and return metrics by name; docs/metrics.md says what
+each means. Storing is left to others.
 """
 
 from __future__ import annotations
@@ -20,16 +21,9 @@ Attempted = tuple[Trajectory, Question]
 def evaluation_metrics(
     mode: str, trajectories: Sequence[Trajectory], questions: Mapping[str, Question]
 ) -> dict[str, float]:
-    """`eval/<mode>/...`: scores over all, by number of hops and by kind, and behaviour; empty for no trajectories."""
+    """`eval/<mode>/...`: scores and behaviour; empty for no trajectories."""
     pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
-    found: dict[str, float] = {}
-    for name, group in {"": pairs, **_groups(pairs)}.items():
-        found[f"exact_match{name}"] = _mean(group, lambda pair: pair[0].exact_match)
-        found[f"f1{name}"] = _mean(group, lambda pair: pair[0].f1)
-    found.update(_behaviour(pairs))
-    for ending in get_args(Ending):
-        found[f"ending/{ending}"] = _mean(pairs, lambda pair, ending=ending: pair[0].ending == ending)
-    return {f"eval/{mode}/{name}": value for name, value in found.items()} if pairs else {}
+    return _described(f"eval/{mode}", pairs) if pairs else {}
 
 
 def rollout_metrics(
@@ -54,10 +48,8 @@ def rollout_metrics(
             for name, value in parts.items():
                 totals[name] += value
     tokens = sum(trajectory.action_tokens for trajectory in trajectories)
-    found = {f"rollout/{name}": value for name, value in _behaviour(pairs).items()}
-    found["rollout/exact_match"] = _mean(pairs, lambda pair: pair[0].exact_match)
+    found = _described("rollout", pairs)
     found["rollout/reward_mean"] = sum(totals.values()) / len(pairs)
-    found["rollout/action_tokens_mean"] = tokens / len(pairs)
     found.update(_group_metrics(trajectories, annotations))
     found["rollout/tokens_per_second"] = tokens / seconds if seconds > 0 else float("nan")
     found.update({f"reward/{name}": total / len(pairs) for name, total in totals.items()})
@@ -75,13 +67,32 @@ def _group_metrics(trajectories: Sequence[Trajectory], annotations: Sequence[Ann
     return {"rollout/group_zero_variance": sum(compared) / len(compared)} if compared else {}
 
 
+def _described(where: str, pairs: Sequence[Attempted]) -> dict[str, float]:
+    """`<where>/...`: scores over all, by number of hops and by kind; behaviour; shares of endings."""
+    found: dict[str, float] = {}
+    for name, group in {"": pairs, **_groups(pairs)}.items():
+        found[f"exact_match{name}"] = _mean(group, lambda pair: pair[0].exact_match)
+        found[f"f1{name}"] = _mean(group, lambda pair: pair[0].f1)
+    found.update(_behaviour(pairs))
+    for ending in get_args(Ending):
+        found[f"ending/{ending}"] = _mean(pairs, lambda pair, ending=ending: pair[0].ending == ending)
+    return {f"{where}/{name}": value for name, value in found.items()}
+
+
 def _behaviour(pairs: Sequence[Attempted]) -> dict[str, float]:
-    """Means per trajectory of turns and calls; shares of trajectories with at least one such thing; evidence found."""
+    """Means per trajectory of turns, calls and tokens; shares of trajectories with at least one such thing; evidence.
+
+    Length has two meanings: the tokens that the agent chose, and the span from its first to its last, tool output
+    included.
+    """
     calls = [[call for turn in trajectory.turns for call in turn.calls] for trajectory, _ in pairs]
     count = max(len(pairs), 1)
     return {
         "turns_mean": _mean(pairs, lambda pair: len(pair[0].turns)),
         "tool_calls_mean": sum(map(len, calls)) / count,
+        "action_tokens_mean": _mean(pairs, lambda pair: pair[0].action_tokens),
+        "action_tokens_max": float(max((trajectory.action_tokens for trajectory, _ in pairs), default=0)),
+        "action_span_mean": _mean(pairs, lambda pair: pair[0].action_span),
         "no_call": sum(not made for made in calls) / count,
         "answered": _mean(pairs, lambda pair: pair[0].ending == "answered"),
         "truncated": _mean(pairs, lambda pair: pair[0].ending == "truncated"),

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+KL_ESTIMATORS = ("k1", "k2", "k3")
+
 
 class PolicyStats(NamedTuple):
     """Sums over action tokens (divide by their number for means): clipped places, and k3 to the sampling policy."""

@@ -15,7 +15,7 @@ from agent_r1.advantages import gae, group_relative, leave_one_out, reinforce_pl
 from agent_r1.batch import Batch, make_batch
 from agent_r1.config import AdvantageConfig, Config
 from agent_r1.errors import CheckpointError
-from agent_r1.losses import kl, masked_mean, policy_loss, value_loss
+from agent_r1.losses import KL_ESTIMATORS, kl, masked_mean, policy_loss, value_loss
 from agent_r1.model import Policy, Scores
 from agent_r1.seeds import generator
 from agent_r1.trajectory import Annotation, Credit
@@ -44,7 +44,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class _Credit:
-    """Tensors [S, T] that stay fixed during the update. `value_mask`: the tokens of the loss that have a return."""
+    """Tensors [S, T] that stay fixed during the update. `value_mask`: the tokens of the loss that have a return.
+
+    `spread` is the standard deviation of the advantages before whitening.
+    """
 
     old_logprobs: Tensor
     reference_logprobs: Tensor | None
@@ -52,6 +55,7 @@ class _Credit:
     advantages: Tensor
     returns: Tensor
     value_mask: Tensor
+    spread: float
 
 
 @dataclass(slots=True)
@@ -130,8 +134,10 @@ def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config:
         rewards = rewards - config.ppo.kl_coefficient * penalty
     values = scores.values if config.advantages.critic else torch.zeros_like(scores.values)
     advantages_B_L, returns_B_L = _estimate(batch, rewards, values, config.advantages)
+    mask_B_L = batch.join(batch.credit_mask_S_T)
+    spread = _deviation(advantages_B_L[mask_B_L])
     if config.advantages.whiten:
-        advantages_B_L = whiten(advantages_B_L, batch.join(batch.credit_mask_S_T))
+        advantages_B_L = whiten(advantages_B_L, mask_B_L)
     if config.advantages.clip is not None:
         advantages_B_L = advantages_B_L.clamp(-config.advantages.clip, config.advantages.clip)
     return _Credit(
@@ -141,6 +147,7 @@ def _give_credit(policy: Policy, reference: Policy | None, batch: Batch, config:
         advantages=batch.split(advantages_B_L),
         returns=batch.split(returns_B_L),
         value_mask=batch.loss_mask_S_T & batch.credit_mask_S_T,
+        spread=spread,
     )
 
 
@@ -262,11 +269,15 @@ def _loss(
         loss = loss + critic
         parts["value_loss"] = critic.detach()
     if credit.reference_logprobs is not None:
-        estimate = kl(scores.logprobs, part(credit.reference_logprobs), mask, settings.kl_estimator)
-        penalty = masked_mean(estimate, mask, tokens)
-        parts["kl_reference"] = penalty.detach()
+        reference = part(credit.reference_logprobs)
+        estimates = {
+            name: masked_mean(kl(scores.logprobs, reference, mask, name), mask, tokens) for name in KL_ESTIMATORS
+        }
+        penalty = estimates[settings.kl_estimator]
         if settings.kl_in == "loss":
             loss = loss + settings.kl_coefficient * penalty
+        parts["kl_reference"] = penalty.detach()
+        parts |= {f"kl_reference_{name}": estimate.detach() for name, estimate in estimates.items()}
     return loss, parts
 
 
@@ -281,10 +292,14 @@ def _metrics(batch: Batch, credit: _Credit, config: Config, tally: _Tally) -> di
     names = ("policy_loss", "kl", "entropy", "clip_fraction", "grad_norm")
     metrics = {f"ppo/{name}": tally.mean(name) for name in names}
     if credit.reference_logprobs is not None:
-        metrics["ppo/kl_reference"] = tally.mean("kl_reference")
+        for name in ("kl_reference", *(f"kl_reference_{estimator}" for estimator in KL_ESTIMATORS)):
+            metrics[f"ppo/{name}"] = tally.mean(name)
     if config.advantages.critic:
         metrics["ppo/value_loss"] = tally.mean("value_loss")
         metrics["ppo/explained_variance"] = _explained_variance(batch, credit)
+    advantages = credit.advantages[batch.credit_mask_S_T]
+    metrics["ppo/advantage_std"] = credit.spread
+    metrics["ppo/advantage_max"] = float(advantages.abs().max()) if advantages.numel() else 0.0
     metrics["ppo/skipped_updates"] = float(tally.skipped)
     metrics["ppo/steps"] = float(tally.steps)
     metrics["ppo/stopped_early"] = float(tally.stopped)
@@ -299,6 +314,10 @@ def _explained_variance(batch: Batch, credit: _Credit) -> float:
     variance = float(returns.var(correction=0)) if returns.numel() else 0.0
     residual = float((returns - values).var(correction=0)) if returns.numel() else 0.0
     return 1 - residual / variance if variance > 0 else 0.0
+
+
+def _deviation(values: Tensor) -> float:
+    return float(values.std(correction=0)) if values.numel() else 0.0
 
 
 def _credit_rows(batch: Batch, credit: _Credit) -> list[Credit]:

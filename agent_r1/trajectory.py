@@ -71,6 +71,11 @@ class Trajectory:
         """How many tokens the agent chose."""
         return sum(len(turn.action_ids) for turn in self.turns)
 
+    @property
+    def action_span(self) -> int:
+        """Tokens from the first that the agent chose to the last, those that the world put between them included."""
+        return self.action_tokens + sum(len(turn.given_ids) for turn in self.turns[1:])
+
 
 @dataclass(frozen=True, slots=True)
 class Annotation:

@@ -133,6 +133,7 @@ def comparison(home: Path, names: Sequence[str]) -> View:
     return _grids(
         by_iteration=tables.side_by_side(values),
         summary=tables.summary(values),
+        diagnostics=tables.diagnostics(values),
         config=tables.config_differences(configs),
     )
 

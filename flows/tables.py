@@ -30,6 +30,13 @@ LEARNING = {
     "KL": "ppo/kl",
 }
 COMPARED = ("eval/sampled/exact_match", "eval/greedy/exact_match", "eval/sampled/f1", "rollout/reward_mean")
+DIAGNOSTICS = (
+    "eval/sampled/no_call", "eval/sampled/malformed", "eval/sampled/failed", "eval/sampled/repeated",
+    "eval/sampled/truncated", "eval/sampled/answered", "eval/sampled/evidence", "eval/sampled/turns_mean",
+    "eval/sampled/action_tokens_mean", "eval/sampled/action_span_mean",
+    "ppo/kl", "ppo/kl_reference_k1", "ppo/kl_reference_k2", "ppo/kl_reference_k3", "ppo/entropy", "ppo/clip_fraction",
+    "ppo/grad_norm", "ppo/explained_variance", "ppo/advantage_std", "ppo/advantage_max", "rollout/group_zero_variance",
+)  # fmt: skip
 Values = dict[tuple[int, str], float]
 
 
@@ -147,6 +154,14 @@ def summary(metrics: Mapping[str, Sequence[MetricRow]]) -> Grid:
                 best_at, best = max(series, key=lambda point: point[1])
                 cells.append([key, run, series[0][1], best, best_at, series[-1][1], series[-1][0]])
     return Grid("summary", ("metric", "run", "first", "best", "at", "last", "at iteration"), cells)
+
+
+def diagnostics(metrics: Mapping[str, Sequence[MetricRow]]) -> Grid:
+    """The last value of each diagnostic, a column a run; those that no run has are left out."""
+    last = {run: {row.key: row.value for row in rows} for run, rows in metrics.items()}
+    keys = [key for key in DIAGNOSTICS if any(key in values for values in last.values())]
+    cells: list[list[Json]] = [[key, *(values.get(key) for values in last.values())] for key in keys]
+    return Grid("diagnostics: the last value of each", ("metric", *last), cells)
 
 
 def config_differences(configs: Mapping[str, Config]) -> Grid:

@@ -24,9 +24,9 @@ def look(x: str, text: str = "text", ok: bool = True, *sources: Source) -> CallR
     return CallRecord("look", {"x": x}, ok, text, sources)
 
 
-def turn(index: int, *calls: CallRecord, tokens: int = 2) -> Turn:
+def turn(index: int, *calls: CallRecord, tokens: int = 2, given: int = 1) -> Turn:
     seen = "\n".join(call.text for call in calls)
-    return Turn(index, 0, (1,), (2,) * tokens, (-1.0,) * tokens, "", calls, seen)
+    return Turn(index, 0, (1,) * given, (2,) * tokens, (-1.0,) * tokens, "", calls, seen)
 
 
 def made(question: str, ending: Ending, match: float, f1: float, *turns: Turn, attempt: int = 0) -> Trajectory:
@@ -125,11 +125,31 @@ def test_single_attempts_are_no_groups() -> None:
 
 
 def test_sampled_tokens_are_counted_and_given_ones_are_not() -> None:
-    """A10: 5, 4, 4 and 0 action tokens."""
+    """A10: 5, 4, 4 and 0 action tokens, with one given token between the two turns of the first three."""
     found = rollout_metrics(TRAJECTORIES, QUESTIONS, ANNOTATIONS, seconds=2.0)
     assert found["rollout/action_tokens_mean"] == 13 / 4
+    assert found["rollout/action_tokens_max"] == 5
+    assert found["rollout/action_span_mean"] == 16 / 4
     assert found["rollout/tokens_per_second"] == 6.5
     assert math.isnan(rollout_metrics(TRAJECTORIES, QUESTIONS, [], seconds=0.0)["rollout/tokens_per_second"])
+
+
+def test_the_number_of_action_tokens_and_their_span_have_names_of_their_own() -> None:
+    """A10: the mask [0, 0, 0, 1, 0, 0, 1], whose prompt does not count, has length 2 and span 4."""
+    one = made("c", "answered", 0.0, 0.0, turn(0, tokens=1, given=3), turn(1, tokens=1, given=2))
+    found = evaluation_metrics("greedy", [one], QUESTIONS)
+    assert found["eval/greedy/action_tokens_mean"] == found["eval/greedy/action_tokens_max"] == 2
+    assert found["eval/greedy/action_span_mean"] == 4
+
+
+def test_rollouts_are_described_as_evaluations_are() -> None:
+    rollout = rollout_metrics(TRAJECTORIES, QUESTIONS, [], 1.0)
+    evaluation = evaluation_metrics("greedy", TRAJECTORIES, QUESTIONS)
+    assert rollout["rollout/exact_match/hops_2"] == 0.5
+    assert rollout["rollout/ending/truncated"] == 0.25
+    assert {name.removeprefix("eval/greedy/"): value for name, value in evaluation.items()}.items() <= {
+        name.removeprefix("rollout/"): value for name, value in rollout.items()
+    }.items()
 
 
 def test_the_promised_metrics_are_there() -> None:

@@ -135,6 +135,13 @@ def test_policy_stats_count_clipped_tokens_and_sum_k3_to_the_sampling_policy() -
     assert float(stats.kl) == pytest.approx(2 * (0.5 - math.log(1.5)))
 
 
+def test_both_bounds_count_as_clipped() -> None:
+    """Past 1.2 with a positive advantage, below 0.8 with a negative one; not the other way round, nor in between."""
+    logprobs = rows([math.log(1.3), math.log(0.7), math.log(1.3), math.log(0.7), math.log(1.1)])
+    _, stats = policy_loss(logprobs, rows([0] * 5), rows([1, -1, -1, 1, 1]), masks([1] * 5), 0.2, 0.2)
+    assert float(stats.clipped) == 2.0
+
+
 def test_a_huge_log_ratio_stays_finite() -> None:
     logprobs = rows([500.0]).requires_grad_()
     loss, stats = policy_loss(logprobs, rows([-500.0]), rows([-1.0]), masks([1]), 0.2, 0.2)

@@ -368,6 +368,25 @@ def test_kl_to_the_reference_counts_action_tokens_only() -> None:
     assert done.metrics["ppo/kl_reference"] == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_kl_to_the_reference_is_measured_by_every_estimator_whichever_is_paid() -> None:
+    """At the first step r is the difference of the plain log-probabilities; ppo/kl_reference is the one of the loss."""
+    settings = config({"kl_coefficient": 0.5, "kl_estimator": "k3"})
+    policy, reference = create(settings), create(config(seed=7))
+    rows = sampled_by(policy, ROWS[:1])
+    pairs = zip(plain_logprobs(policy, rows[0]), plain_logprobs(reference, rows[0]), strict=True)
+    r1, r2, r3 = (one - other for one, other in pairs)
+    found = update(make_learner(policy, settings), reference, rows, settings, 1).metrics
+    assert found["ppo/kl_reference_k1"] == pytest.approx((r1 + r2 + r3) / 3, abs=1e-4)
+    assert found["ppo/kl_reference_k2"] == pytest.approx((r1**2 + r2**2 + r3**2) / 6, rel=1e-3)
+    k3 = sum(math.exp(-r) - 1 + r for r in (r1, r2, r3)) / 3
+    assert found["ppo/kl_reference_k3"] == pytest.approx(k3, rel=1e-3)
+    assert found["ppo/kl_reference"] == found["ppo/kl_reference_k3"]
+
+
+def test_without_a_reference_there_is_no_kl_to_it() -> None:
+    assert not any("kl_reference" in name for name in run(config())[0].metrics)
+
+
 def test_kl_in_the_reward_is_taken_off_each_action_token_s_reward() -> None:
     """gamma = lam = 1 and a critic that says 0: an advantage is the sum of the rewards to come."""
     settings = config(
@@ -642,6 +661,24 @@ def test_explained_variance_by_hand() -> None:
     for values, explained in (((1.0, 3.0), 1.0), ((1.0, 1.0), 0.0), ((1.0, 2.0), 0.75)):
         done, _ = run(settings, rows, critic(create(settings), *values))
         assert done.metrics["ppo/explained_variance"] == pytest.approx(explained, abs=1e-6)
+
+
+def test_explained_variance_counts_action_tokens_only() -> None:
+    """As above where the given tokens between them have no value: returns 1 and 3, values 1 and 2."""
+    settings = config(advantages={"lam": 1.0, "whiten": False})
+    rows = [row("a", [0, 0, 0, 1], [0, 0, 0, 1.0]), row("b", [0, 1, 0, 0], [0, 3.0, 0, 0])]
+    done, _ = run(settings, rows, critic(create(settings), 1.0, 2.0))
+    assert done.metrics["ppo/explained_variance"] == pytest.approx(0.75, abs=1e-6)
+
+
+@pytest.mark.parametrize(("whiten", "largest"), [(False, 5.0), (True, math.sqrt(3))])
+def test_the_spread_of_advantages_before_whitening_and_the_largest_after(whiten: bool, largest: float) -> None:
+    """A critic that says 0, rewards 1, 1, 1 and 5: mean 2, deviations -1, -1, -1 and 3, their square mean 3."""
+    settings = config(advantages={"whiten": whiten})
+    rows = [row(name, [0, 1, 0], [0, reward, 0]) for name, reward in zip("abcd", (1.0, 1.0, 1.0, 5.0), strict=True)]
+    done, _ = run(settings, rows, critic(create(settings), 0.0, 0.0, 0.0, 0.0))
+    assert done.metrics["ppo/advantage_std"] == pytest.approx(math.sqrt(3), abs=1e-5)
+    assert done.metrics["ppo/advantage_max"] == pytest.approx(largest, abs=1e-5)
 
 
 def test_the_promised_metrics_are_there() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from fakes import config
 
@@ -76,6 +77,22 @@ def test_runs_are_summed_up_by_first_best_and_last() -> None:
     series = [metric(i, "eval/sampled/exact_match", value) for i, value in enumerate((0.1, 0.7, math.nan, 0.6))]
     (row,) = tables.summary({"a": series}).rows
     assert list(row) == ["eval/sampled/exact_match", "a", 0.1, 0.7, 1, 0.6, 3]
+
+
+def test_diagnostics_are_the_last_values_of_each_run_and_empty_where_one_has_none() -> None:
+    one = [metric(1, "ppo/entropy", 0.9), metric(1, "eval/sampled/no_call", 0.5), metric(2, "ppo/entropy", 0.2)]
+    other = [metric(3, "ppo/entropy", 0.4), metric(3, "ppo/policy_loss", 1.0)]
+    assert tables.diagnostics({"a": one, "b": other}).records() == [
+        {"metric": "eval/sampled/no_call", "a": 0.5, "b": None},
+        {"metric": "ppo/entropy", "a": 0.2, "b": 0.4},
+    ]
+
+
+def test_diagnostics_are_documented_metrics() -> None:
+    """But one, which is stored only where a question is attempted more than once."""
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    names = {key.replace("eval/sampled", "*") for key in tables.DIAGNOSTICS} - {"rollout/group_zero_variance"}
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_configurations_are_compared_key_by_key() -> None:
