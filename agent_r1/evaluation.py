@@ -17,18 +17,21 @@ Attempted = tuple[Trajectory, Question]
 
 
 def evaluation_metrics(
-    mode: str, trajectories: Sequence[Trajectory], questions: Mapping[str, Question]
+    mode: str, trajectories: Sequence[Trajectory], questions: Mapping[str, Question], group: str = "eval"
 ) -> dict[str, float]:
-    """`eval/<mode>/...`: scores over all, by number of hops and by kind, and behaviour; empty for no trajectories."""
+    """`eval/<mode>/...` (or another group's): scores over all, by number of hops and by kind, and behaviour.
+
+    Empty for no trajectories.
+    """
     pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
     found: dict[str, float] = {}
-    for name, group in {"": pairs, **_groups(pairs)}.items():
-        found[f"exact_match{name}"] = _mean(group, lambda pair: pair[0].exact_match)
-        found[f"f1{name}"] = _mean(group, lambda pair: pair[0].f1)
+    for name, part in {"": pairs, **_groups(pairs)}.items():
+        found[f"exact_match{name}"] = _mean(part, lambda pair: pair[0].exact_match)
+        found[f"f1{name}"] = _mean(part, lambda pair: pair[0].f1)
     found.update(_behaviour(pairs))
     for ending in get_args(Ending):
         found[f"ending/{ending}"] = _mean(pairs, lambda pair, ending=ending: pair[0].ending == ending)
-    return {f"eval/{mode}/{name}": value for name, value in found.items()} if pairs else {}
+    return {f"{group}/{mode}/{name}": value for name, value in found.items()} if pairs else {}
 
 
 def rollout_metrics(
@@ -53,6 +56,7 @@ def rollout_metrics(
     found = {f"rollout/{name}": value for name, value in _behaviour(pairs).items()}
     found["rollout/exact_match"] = _mean(pairs, lambda pair: pair[0].exact_match)
     found["rollout/reward_mean"] = sum(totals.values()) / len(pairs)
+    found["rollout/action_tokens"] = float(tokens)
     found["rollout/action_tokens_mean"] = tokens / len(pairs)
     found["rollout/tokens_per_second"] = tokens / seconds if seconds > 0 else float("nan")
     found.update({f"reward/{name}": total / len(pairs) for name, total in totals.items()})
