@@ -219,7 +219,7 @@ def experiment(
     from flows import experiment as runs
     from flows.home import check_home
 
-    path = find_config(config, CONFIGS / "experiments")
+    path = find_config(config, "experiments")
     plan = runs.make_plan(path, path.stem if name is None else name, find_config)
     chosen = runs.choose(plan, only or [], seeds or [])
     folder = home.expanduser().absolute() if summary_only else check_home(home)
@@ -273,16 +273,14 @@ def _console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
-def find_config(name: str, folder: Path = CONFIGS) -> Path:
-    """A file, else a shipped one of that name. ConfigError names those there are."""
+def find_config(name: str, below: str = "") -> Path:
+    """A file, else a shipped one of that name in that folder of configs. ConfigError names those there are."""
     if Path(name).is_file():
         return Path(name)
-    shipped = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-    names = ", ".join(shipped) or "none"
+    shipped = {path.stem: path for path in sorted((CONFIGS / below).glob("*.yaml"))}
     if name not in shipped:
-        raise ConfigError(
-            f"{name}: no such file, and none of that name is shipped; those are {', '.join(shipped) or 'none'}"
-        )
+        names = ", ".join(shipped) or "none"
+        raise ConfigError(f"{name}: no such file, and no shipped configuration; those are {names}")
     return shipped[name]
 
 
