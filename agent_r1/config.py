@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -25,6 +25,7 @@ from agent_r1.world.names import NAMES
 OPERATIONAL: JsonDict = {"operational": True}
 Hops = Annotated[int, Field(ge=1, le=4)]
 Kind = Literal["compositional", "comparison", "bridge_comparison"]
+Model = TypeVar("Model", bound=BaseModel)
 Metric = Literal["eval/greedy/exact_match", "eval/greedy/f1", "eval/sampled/exact_match", "eval/sampled/f1"]
 Estimator = Literal["gae", "group_relative", "leave_one_out", "reinforce_plus_plus"]
 SHORT_NAMES = {"grpo": "group_relative", "rloo": "leave_one_out", "reinforce++": "reinforce_plus_plus"}
@@ -287,6 +288,11 @@ class EvaluationConfig(_Section):
     questions: int = Field(default=120, ge=1, description="validation questions")
     every: int = Field(default=1, ge=1, description="iterations between evaluations; the last one is always evaluated")
     metric: Metric = Field(default="eval/sampled/exact_match", description="what the best checkpoint is best at")
+    test: bool = Field(
+        default=False,
+        description="the last checkpoint answers the test split, once, after the last iteration (world only)",
+        json_schema_extra=OPERATIONAL,
+    )
 
 
 class StoreConfig(_Section):
@@ -295,6 +301,19 @@ class StoreConfig(_Section):
     lock_wait: float = Field(
         default=600.0, ge=0, description="seconds to wait for another process's lock", json_schema_extra=OPERATIONAL
     )
+
+
+class TrackingConfig(_Section):
+    """Where MLflow shows the run."""
+
+    experiment: str = Field(
+        default="agent-r1", min_length=1, description="MLflow experiment", json_schema_extra=OPERATIONAL
+    )
+    tags: dict[str, str] = Field(default={}, description="tags of the run beside ours", json_schema_extra=OPERATIONAL)
+
+    def __hash__(self) -> int:
+        """Of the content, because a configuration is a key of caches and a dict has no hash."""
+        return hash((self.experiment, *sorted(self.tags.items())))
 
 
 class Config(_Section):
@@ -332,6 +351,7 @@ class Config(_Section):
     warm_start: WarmStartConfig = WarmStartConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Config:
@@ -350,7 +370,7 @@ class Config(_Section):
 
     def flat(self) -> dict[str, Json]:
         """Every key as `section.key`, values as JSON."""
-        return dict(_flatten(self.model_dump(mode="json")))
+        return dict(_flatten(self))
 
 
 def _contradictions(config: Config) -> list[str]:
@@ -367,6 +387,8 @@ def _contradictions(config: Config) -> list[str]:
         for key in ("curriculum_steps", "sloppy_steps"):
             if getattr(config.warm_start, key):
                 found.append(f"warm_start.{key} needs the built-in world, but data.path is set")
+        if config.evaluation.test:
+            found.append("evaluation.test needs the built-in world's test split, but data.path is set")
     else:
         if config.data.validation_path is not None:
             found.append("data.validation_path is set, but data.path is not")
@@ -449,8 +471,13 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 def parse(tree: dict[str, Json], source: str) -> Config:
     """A checked Config from nested keys; `source` names where they came from in errors."""
+    return checked(Config, tree, source)
+
+
+def checked(model: type[Model], tree: dict[str, Json], source: str) -> Model:
+    """Any model from nested keys. ConfigError names every key that is wrong."""
     try:
-        return Config.model_validate(tree)
+        return model.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(f"{source}: {'; '.join(_problem(item) for item in error.errors())}") from error
 
@@ -469,11 +496,9 @@ def _problem(item: object) -> str:
     return f"{key}: {message}{given}" if key else message
 
 
-def _flatten(tree: dict[str, Json], prefix: str = "") -> list[tuple[str, Json]]:
+def _flatten(section: BaseModel, prefix: str = "") -> list[tuple[str, Json]]:
     rows: list[tuple[str, Json]] = []
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            rows.extend(_flatten(value, f"{prefix}{key}."))
-        else:
-            rows.append((prefix + key, value))
+    for key, value in section.model_dump(mode="json").items():
+        inner = getattr(section, key)
+        rows.extend(_flatten(inner, f"{prefix}{key}.") if isinstance(inner, BaseModel) else [(prefix + key, value)])
     return rows

@@ -56,6 +56,18 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Json]:
     return tree
 
 
+def lay_over(tree: dict[str, Json], changes: dict[str, Json]) -> dict[str, Json]:
+    """A new tree with the changes in place: sections key by key, everything else as a whole. An empty one is none."""
+    made = dict(tree)
+    for key, value in changes.items():
+        below = made.get(key)
+        if isinstance(value, dict) and (below is None or isinstance(below, dict)):
+            made[key] = lay_over(below or {}, value)
+        elif value is not None or not isinstance(below, dict):
+            made[key] = value
+    return made
+
+
 def _yaml(text: str) -> Json:
     return yaml.load(text, Loader=_Loader)
 

@@ -19,11 +19,11 @@ Attempted = tuple[Trajectory, Question]
 
 
 def evaluation_metrics(
-    mode: str, trajectories: Sequence[Trajectory], questions: Mapping[str, Question]
+    mode: str, trajectories: Sequence[Trajectory], questions: Mapping[str, Question], group: str = "eval"
 ) -> dict[str, float]:
-    """`eval/<mode>/...`: scores and behaviour; empty for no trajectories."""
+    """`eval/<mode>/...` (or another group's): scores and behaviour; empty for no trajectories."""
     pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
-    return _described(f"eval/{mode}", pairs) if pairs else {}
+    return _described(f"{group}/{mode}", pairs) if pairs else {}
 
 
 def rollout_metrics(
@@ -51,6 +51,7 @@ def rollout_metrics(
     found = _described("rollout", pairs)
     found["rollout/reward_mean"] = sum(totals.values()) / len(pairs)
     found.update(_group_metrics(trajectories, annotations))
+    found["rollout/action_tokens"] = float(tokens)
     found["rollout/tokens_per_second"] = tokens / seconds if seconds > 0 else float("nan")
     found.update({f"reward/{name}": total / len(pairs) for name, total in totals.items()})
     return found

@@ -16,7 +16,7 @@ from agent_r1.sampler import Action, ActionRequest, Sampler
 from agent_r1.scoring import exact_match, f1_score
 from agent_r1.seeds import derive, generator
 from agent_r1.tool_calls import ParsedTurn, parse
-from agent_r1.trajectory import CallRecord, Ending, Purpose, Trajectory, Turn
+from agent_r1.trajectory import GREEDY, CallRecord, Ending, Purpose, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def rollout(
     session = sampler.session(
         end_id=chat.end_id,
         temperature=limits.temperature if origin.purpose == "train" else 1.0,
-        greedy=origin.purpose == "greedy",
+        greedy=origin.purpose in GREEDY,
         max_new_tokens=limits.max_new_tokens,
     )
     live = [_Live(attempt, chat.prompt(attempt.question.text)) for attempt in attempts]

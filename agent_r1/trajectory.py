@@ -7,7 +7,9 @@ from typing import Literal
 
 from agent_r1.tools.protocol import JsonObject, Source
 
-Purpose = Literal["train", "greedy", "sampled"]
+Purpose = Literal["train", "greedy", "sampled", "test_greedy", "test_sampled"]
+"""train: rollouts. greedy, sampled: validation. test_...: the test split, after the last iteration."""
+GREEDY: tuple[Purpose, ...] = ("greedy", "test_greedy")
 Ending = Literal["answered", "no_answer", "truncated", "max_turns", "context_full", "prompt_too_long"]
 """answered: a closed <answer>. no_answer: the turn ended without a call or an answer. truncated: cut off by
 max_new_tokens. max_turns: the last allowed turn still called a tool. context_full: no room for another turn.

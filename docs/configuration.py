@@ -69,6 +69,7 @@ def _allowed(value: Schema) -> str:
     if "pattern" in value:
         return f"text: {_code(value['pattern'])}"
     names = {"integer": "integer", "number": "number", "boolean": "true, false", "string": "text", "null": "null"}
+    names |= {"object": "texts by name"}
     limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     bounds = [f"{sign} {value[name]}" for name, sign in limits.items() if name in value]
     return " ".join([names[value["type"]], ", ".join(bounds)]).strip()

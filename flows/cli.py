@@ -11,7 +11,8 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -201,14 +202,55 @@ def evaluate(
     _print(reports.evaluation(f"{found.name} on {data or split}", values), as_json)
 
 
+@app.command()
+def experiment(
+    config: Annotated[str, typer.Argument(help="A YAML file, or a shipped experiment.", show_default=False)],
+    name: Annotated[str | None, typer.Option("--name", help="Name of the experiment. Default: the file's.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Only this variant; may be repeated.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only this seed; may be repeated.")] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder of the results. Default: HOME/experiments/NAME/results.")
+    ] = None,
+    summary_only: Annotated[bool, typer.Option("--summary-only", help="Run nothing, sum up what is there.")] = False,
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Train named variants with several seeds each, or go on with that, and compare them."""
+    from flows import experiment as runs
+    from flows.home import check_home
+
+    path = find_config(config, "experiments")
+    plan = runs.make_plan(path, path.stem if name is None else name, find_config)
+    chosen = runs.choose(plan, only or [], seeds or [])
+    folder = home.expanduser().absolute() if summary_only else check_home(home)
+    where = folder / "experiments" / plan.name / "results" if results is None else results.expanduser().absolute()
+    failures: dict[str, str] = {}
+    if not summary_only:
+        with _stoppable(folder, "the same command"), redirect_stdout(sys.stderr if as_json else sys.stdout):
+            failures = runs.run_pieces(folder, plan, chosen, where, lambda line: print(line, flush=True))
+    if failures:
+        raise RunError("; ".join(f"run {run} failed: {why}" for run, why in failures.items()))
+
+
 def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
     from flows.session import run_training
 
     shown_home = "" if home == DEFAULT_HOME.resolve() else f" --home {shlex.quote(str(home))}"
-    try:
+    with _stoppable(home, f"agent-r1 resume {run}{shown_home}"):
         context = run_training(home, run, begin, say=lambda line: print(line, flush=True))
+
+    from flows import reports
+
+    reports.after_training(context, shown_home).draw(_console())
+
+
+@contextmanager
+def _stoppable(home: Path, go_on: str) -> Iterator[None]:
+    """Ctrl-C is an exit code and a hint; a full disk is named, whoever met it."""
+    try:
+        yield
     except KeyboardInterrupt:
-        print(f"stopped; go on with: agent-r1 resume {run}{shown_home}", file=sys.stderr)
+        print(f"stopped; go on with: {go_on}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except (ConfigError, RunError):
         raise
@@ -217,10 +259,6 @@ def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
         if free < FULL:
             raise StoreError(f"the disk of home {home} is full ({free / 1e6:.0f} MB left): {error}") from error
         raise
-
-    from flows import reports
-
-    reports.after_training(context, shown_home).draw(_console())
 
 
 def _print(view: View, as_json: bool) -> None:
@@ -235,13 +273,14 @@ def _console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
-def find_config(name: str) -> Path:
-    """A file, else a shipped configuration of that name. ConfigError names those there are."""
+def find_config(name: str, below: str = "") -> Path:
+    """A file, else a shipped one of that name in that folder of configs. ConfigError names those there are."""
     if Path(name).is_file():
         return Path(name)
-    shipped = {path.stem: path for path in sorted(CONFIGS.glob("*.yaml"))}
+    shipped = {path.stem: path for path in sorted((CONFIGS / below).glob("*.yaml"))}
     if name not in shipped:
-        raise ConfigError(f"{name}: no such file, and no shipped configuration; those are {', '.join(shipped)}")
+        names = ", ".join(shipped) or "none"
+        raise ConfigError(f"{name}: no such file, and no shipped configuration; those are {names}")
     return shipped[name]
 
 

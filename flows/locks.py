@@ -15,9 +15,13 @@ NAME = "lock"
 TRIES = 5  # `holder` of another process may have the lock for a moment
 
 
+class RunInUse(RunError):
+    """Another process works on the run."""
+
+
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run's folder. RunError names the process that has it. Children do not inherit it."""
+    """Hold the lock of a run's folder. RunInUse names the process that has it. Children do not inherit it."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -27,7 +31,7 @@ def run_lock(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if not left:
-                    raise RunError(f"run {folder.name!r} is in use by process {_pid(descriptor)}") from error
+                    raise RunInUse(f"run {folder.name!r} is in use by process {_pid(descriptor)}") from error
                 time.sleep(0.05)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -172,7 +172,7 @@ def _forget_from(context: RunContext, iteration: int) -> None:
         from storage.tracking import Tracker
 
         with suppress(StoreError, OSError):  # only a view, which must not stop the run
-            Tracker(context.home, context.tracking_uri).discard(row.mlflow_run_id)
+            Tracker(context.home, context.tracking_uri, context.config.tracking.experiment).discard(row.mlflow_run_id)
     with context.store.write() as con:
         runs.set_mlflow_run_id(con, context.run, None)
         stages.forget_from(con, context.run, iteration)

@@ -12,8 +12,9 @@ from prefect import flow
 from flows.home import stored_context, stored_row
 from flows.progress import Progress
 from flows.start import started_from
-from tasks import annotate, evaluate, prepare, publish, rollout, update, warm_start
+from tasks import annotate, evaluate, prepare, publish, rollout, test, update, warm_start
 from tasks.context import RunContext
+from tasks.stage import Receipt
 
 
 @flow(name="agent-r1 train", flow_run_name="{run}", persist_result=False, validate_parameters=False)
@@ -34,6 +35,7 @@ def iterate(context: RunContext, start_from: str | None, progress: Progress) -> 
     checkpoint = warm_start.warm_start(context, prepared, start_from)
     progress.stage("evaluate")
     evaluated = evaluate.evaluate(context, 0, prepared, checkpoint)
+    _test_the_last(context, 0, prepared, checkpoint)
     publish.publish(context, 0, prepared, checkpoint, evaluated)
     progress.iteration(0)
     for iteration in range(1, context.config.iterations + 1):
@@ -43,5 +45,11 @@ def iterate(context: RunContext, start_from: str | None, progress: Progress) -> 
         evaluated = None
         if iteration % context.config.evaluation.every == 0 or iteration == context.config.iterations:
             evaluated = evaluate.evaluate(context, iteration, prepared, checkpoint)
+        _test_the_last(context, iteration, prepared, checkpoint)
         publish.publish(context, iteration, prepared, checkpoint, evaluated)
         progress.iteration(iteration)
+
+
+def _test_the_last(context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt) -> None:
+    if context.config.evaluation.test and iteration == context.config.iterations:
+        test.test(context, iteration, prepared, checkpoint)

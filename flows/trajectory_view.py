@@ -18,7 +18,7 @@ from flows.tables import Grid
 from storage import annotations, trajectories
 from tasks.context import RunContext
 
-PURPOSES: tuple[Purpose, ...] = ("train", "sampled", "greedy")
+PURPOSES: tuple[Purpose, ...] = ("train", "sampled", "greedy", "test_sampled", "test_greedy")
 LISTED = 8  # trajectories of each purpose that a terminal shows
 Decode = Callable[[Sequence[int]], str]
 

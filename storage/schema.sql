@@ -48,7 +48,7 @@ CREATE TABLE questions (
 CREATE TABLE trajectories (
     run VARCHAR NOT NULL,
     iteration INTEGER NOT NULL,
-    purpose VARCHAR NOT NULL,         -- train, greedy, sampled
+    purpose VARCHAR NOT NULL,         -- train, greedy, sampled, test_greedy, test_sampled
     question_id VARCHAR NOT NULL,
     attempt INTEGER NOT NULL,
     trajectory_id VARCHAR NOT NULL,

@@ -63,13 +63,14 @@ def check_reachable(uri: str) -> None:
 
 
 class Tracker:
-    """MLflow at `tracking_uri`; by default a SQLite file and a folder of artifacts in `home`.
+    """An experiment of MLflow at `tracking_uri`; by default a SQLite file and a folder of artifacts in `home`.
 
     StoreError, in one line, where MLflow cannot be reached or refuses.
     """
 
-    def __init__(self, home: Path, tracking_uri: str | None = None) -> None:
+    def __init__(self, home: Path, tracking_uri: str | None = None, experiment: str = EXPERIMENT) -> None:
         self.home = home.resolve()
+        self.name = experiment
         self.own = tracking_uri is None
         self.uri = tracking_uri or f"sqlite:///{self.home / 'mlflow.db'}"
         self.home.mkdir(parents=True, exist_ok=True)
@@ -191,11 +192,11 @@ class Tracker:
     def _experiment(self) -> str:
         """The experiment's id. One whose artifacts lie elsewhere, because the home was moved, is left to be read."""
         artifacts = self.home / "mlartifacts"
-        experiment = self._ask(lambda: self.client.get_experiment_by_name(EXPERIMENT))
+        experiment = self._ask(lambda: self.client.get_experiment_by_name(self.name))
         if experiment is not None and self.own:
             before, old_id = _path(experiment.artifact_location), experiment.experiment_id
             if before != artifacts:
-                moved = f"{EXPERIMENT} {old_id} (moved from {before.parent})"
+                moved = f"{self.name} {old_id} (moved from {before.parent})"
                 if experiment.lifecycle_stage != "active":
                     self._ask(lambda: self.client.restore_experiment(old_id))
                 self._ask(lambda: self.client.rename_experiment(old_id, moved))
@@ -203,7 +204,7 @@ class Tracker:
         if experiment is None:
             remote = self.uri.startswith(("http", "databricks"))
             folder = None if remote else artifacts.as_uri()
-            return self._ask(lambda: self.client.create_experiment(EXPERIMENT, artifact_location=folder, tags=KIND))
+            return self._ask(lambda: self.client.create_experiment(self.name, artifact_location=folder, tags=KIND))
         if experiment.lifecycle_stage != "active":
             self._ask(lambda: self.client.restore_experiment(experiment.experiment_id))
         return experiment.experiment_id

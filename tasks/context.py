@@ -15,7 +15,7 @@ from storage.database import Store
 from storage.stages import StageRow
 
 STORE = "store.duckdb"
-STAGES = ("prepare", "warm_start", "rollout", "annotate", "update", "evaluate", "publish")
+STAGES = ("prepare", "warm_start", "rollout", "annotate", "update", "evaluate", "test", "publish")
 """The boxes of the DAG, in the order in which an iteration meets them."""
 
 

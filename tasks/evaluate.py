@@ -19,7 +19,7 @@ from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.model import Policy
 from agent_r1.questions.records import Question
 from agent_r1.rollout import Attempt, Origin, rollout
-from agent_r1.trajectory import Purpose, Trajectory
+from agent_r1.trajectory import GREEDY, Purpose, Trajectory
 from agent_r1.world.generate import write_database
 from storage import trajectories
 from tasks.data import load_questions, open_split, question_ids, sampling_policy
@@ -40,13 +40,13 @@ def _evaluate(context: RunContext, iteration: int) -> Work:
     questions = load_questions(context, ids)
     policy = sampling_policy(context, iteration)
     with open_split(context, "validation", policy) as environment:
-        made = _answer(policy, environment, questions, context.config, context.run, iteration)
+        made = answer(policy, environment, questions, context.config, context.run, iteration, MODES)
 
     def save(con: Connection) -> None:
         for mode, rows in made.items():
             trajectories.save(con, context.run, iteration, mode, 0, rows)
 
-    return Work({"questions": len(questions)}, save, _score(made, questions))
+    return Work({"questions": len(questions)}, save, score(made, questions))
 
 
 def evaluate_target(policy: str, config: Config, data: Path | None, split: str) -> dict[str, float]:
@@ -59,33 +59,37 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
         if chosen.world is not None:
             write_database(chosen.world, database)
         with open_environment(config, database, chosen.passages, loaded.tokenizer) as environment:
-            return _score(_answer(loaded, environment, questions, config, "evaluate", 0), questions)
+            return score(answer(loaded, environment, questions, config, "evaluate", 0, MODES), questions)
 
 
-def _answer(
+def answer(
     policy: Policy,
     environment: Environment,
     questions: Mapping[str, Question],
     config: Config,
     run: str,
     iteration: int,
+    purposes: Sequence[Purpose],
 ) -> dict[Purpose, list[Trajectory]]:
-    """One trajectory for each question in each mode, a shard's size at a time."""
+    """One trajectory for each question and purpose, a shard's size at a time."""
     made: dict[Purpose, list[Trajectory]] = {}
     attempts = [Attempt(question, 0) for question in questions.values()]
-    for mode in MODES:
-        made[mode] = []
+    for purpose in purposes:
+        made[purpose] = []
         for start in range(0, len(attempts), config.rollout.shard_size):
             part = attempts[start : start + config.rollout.shard_size]
-            origin = Origin(run, iteration, mode, iteration)
-            made[mode] += rollout(part, EmbeddedSampler(policy), environment, config, origin)
+            origin = Origin(run, iteration, purpose, iteration)
+            made[purpose] += rollout(part, EmbeddedSampler(policy), environment, config, origin)
     return made
 
 
-def _score(made: Mapping[Purpose, Sequence[Trajectory]], questions: Mapping[str, Question]) -> dict[str, float]:
+def score(
+    made: Mapping[Purpose, Sequence[Trajectory]], questions: Mapping[str, Question], group: str = "eval"
+) -> dict[str, float]:
+    """The metrics of a group, `<group>/greedy/...` and `<group>/sampled/...`."""
     metrics: dict[str, float] = {}
-    for mode, rows in made.items():
-        metrics |= evaluation_metrics(mode, rows, questions)
+    for purpose, rows in made.items():
+        metrics |= evaluation_metrics("greedy" if purpose in GREEDY else "sampled", rows, questions, group)
     return metrics
 
 

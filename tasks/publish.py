@@ -30,11 +30,14 @@ def publish(
 
 
 def close(context: RunContext, status: str) -> None:
-    """Show how the run ended; nothing where it was never shown."""
+    """Show how the run ended, and a test that was asked for after its last publish; nothing where none was shown."""
     with context.store.read() as con:
         row = runs.find(con, context.run)
+        tested = [each for each in metrics.load(con, context.run) if each.key.startswith("test/")]
     if row is not None and row.mlflow_run_id is not None:
-        _tracker(context).set_status(row.mlflow_run_id, STATUS[status])
+        tracker = _tracker(context)
+        tracker.log_metrics(row.mlflow_run_id, tested)
+        tracker.set_status(row.mlflow_run_id, STATUS[status])
 
 
 def _publish(context: RunContext, iteration: int, prepared: Receipt) -> Work:
@@ -43,7 +46,8 @@ def _publish(context: RunContext, iteration: int, prepared: Receipt) -> Work:
         rows = [each for each in metrics.load(con, context.run) if each.iteration <= iteration]
     assert row is not None
     tracker = _tracker(context)
-    tags = {"agent_r1.code_version": code_version(), "mlflow.source.name": "agent-r1 train"}
+    ours = {"agent_r1.code_version": code_version(), "mlflow.source.name": "agent-r1 train"}
+    tags = {**context.config.tracking.tags, **ours}
     run_id = tracker.ensure_run(context.run, row.identity, context.config.flat(), tags, row.mlflow_run_id)
     tracker.set_status(run_id, "RUNNING")
     first = iteration if run_id == row.mlflow_run_id else 0  # a new MLflow run is shown everything
@@ -65,7 +69,7 @@ def _publish(context: RunContext, iteration: int, prepared: Receipt) -> Work:
 
 
 def _tracker(context: RunContext) -> Tracker:
-    return Tracker(context.home, context.tracking_uri)
+    return Tracker(context.home, context.tracking_uri, context.config.tracking.experiment)
 
 
 def _show_data(context: RunContext, tracker: Tracker, run_id: str, prepared: Receipt) -> None:

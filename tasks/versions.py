@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+
+from agent_r1.questions.records import Json
 
 PACKAGE = "agent-r1"
 LIBRARIES = ("duckdb", "mlflow", "numpy", "prefect", "tokenizers", "torch", "transformers")
@@ -24,6 +27,20 @@ def code_version() -> str:
         return version
     dirty = _git(root, "status", "--porcelain", "--untracked-files=no")
     return f"{version} {commit}{'+dirty' if dirty else ''}"
+
+
+@cache
+def machine() -> dict[str, Json]:
+    """What a run computes on, for reading its seconds: processors and their kind, no name of the machine."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "processor": models[0] if models else platform.processor(),
+        "cpus": os.cpu_count(),
+    }
 
 
 @cache

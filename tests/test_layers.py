@@ -18,7 +18,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "tokenizers": ("agent_r1/tiny.py",),
     "peft": ("agent_r1/",),
     "safetensors": ("agent_r1/model.py", "storage/checkpoints.py"),
-    "pydantic": ("agent_r1/config.py",),
+    "pydantic": ("agent_r1/config.py", "agent_r1/experiment.py"),
     "bm25s": ("agent_r1/tools/search.py",),
     "duckdb": ("agent_r1/tools/sql", "agent_r1/world/", "storage/"),
     "sqlite3": ("agent_r1/tools/sql",),
@@ -32,6 +32,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "rich": ("flows/",),
     "uvicorn": ("flows/",),
     "matplotlib": ("flows/",),
+    "scipy": ("agent_r1/comparison.py",),
     "yaml": ("agent_r1/config_file.py", "flows/"),
 }
 """Outside package -> the beginnings of the paths that may import it. For Prefect's server, see flows/server.py."""

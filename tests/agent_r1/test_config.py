@@ -208,6 +208,9 @@ OPERATIONAL: dict[str, Json] = {
     "keep_checkpoints": ["all"],
     "ppo.micro_batch": 3,
     "store.lock_wait": 1.0,
+    "evaluation.test": True,
+    "tracking.experiment": "mine",
+    "tracking.tags": {"colour": "blue"},
 }
 
 

@@ -23,7 +23,7 @@ def config(**changes: Any) -> Config:
 
 
 class Fakes:
-    """The seven stages. `begun` lists what was computed, in order; the stage named `fail_at` raises instead."""
+    """The eight stages. `begun` lists what was computed, in order; the stage named `fail_at` raises instead."""
 
     def __init__(self, fail_at: str = "", note: Callable[[str], None] = lambda _: None) -> None:
         self.begun: list[str] = []
@@ -94,6 +94,13 @@ class Fakes:
 
         return run_stage(context, "evaluate", iteration, {"checkpoint": dict(checkpoint)}, work)
 
+    def test(self, context: RunContext, iteration: int, _prepared: Receipt, checkpoint: Receipt) -> Receipt:
+        def work() -> Work:
+            self._begin(f"test {iteration}")
+            return Work({"questions": 5}, metrics={"test/sampled/exact_match": iteration / 5})
+
+        return run_stage(context, "test", iteration, {"checkpoint": dict(checkpoint)}, work)
+
     def publish(
         self,
         context: RunContext,
@@ -113,9 +120,9 @@ class Fakes:
 
     def install(self, put: Callable[[ModuleType, str, Any], None]) -> None:
         """Put these functions in the places of the real tasks."""
-        from tasks import annotate, evaluate, prepare, publish, rollout, update, warm_start
+        from tasks import annotate, evaluate, prepare, publish, rollout, test, update, warm_start
 
-        for module in (prepare, warm_start, rollout, annotate, update, evaluate, publish):
+        for module in (prepare, warm_start, rollout, annotate, update, evaluate, test, publish):
             name = module.__name__.rpartition(".")[2]
             put(module, name, getattr(self, name))
         put(rollout, "shards", self.shards)
