@@ -25,5 +25,13 @@ class StoreError(AgentR1Error):
     """The store cannot be opened, is locked for too long, or has another schema version."""
 
 
+class StoreLockedError(StoreError):
+    """Another process has the store open; `holder` says which."""
+
+    def __init__(self, message: str, holder: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
 class RunError(AgentR1Error):
     """A run does not exist, is in use by another process, or has another identity."""

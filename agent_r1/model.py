@@ -157,6 +157,15 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def machine() -> tuple[str, int]:
+    """What `device: auto` is here, a GPU with its name and memory, and how many threads torch takes."""
+    device = resolve_device("auto")
+    if device.type != "cuda":
+        return str(device), torch.get_num_threads()
+    found = torch.cuda.get_device_properties(device)
+    return f"{device} ({found.name}, {found.total_memory / 1e9:.0f} GB)", torch.get_num_threads()
+
+
 def pad(rows: Sequence[Sequence[float]], fill: float = 0, dtype: torch.dtype = torch.float32) -> Tensor:
     """Rows of different lengths as one tensor [B, T], padded on the right."""
     width = max((len(row) for row in rows), default=0)

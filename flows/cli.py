@@ -179,6 +179,21 @@ def compare(
 
 
 @app.command()
+def doctor(
+    run: Annotated[str | None, typer.Argument(help="Default: what is installed, and the home.")] = None,
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong or odd with a run, with numbers and what to try; or with what is installed, and the home.
+
+    The exit code is 0 where it could look: alarms and warnings are findings, not failures.
+    """
+    from flows import installation, reports
+
+    _print(installation.examine(home) if run is None else reports.diagnosis(home, run), as_json)
+
+
+@app.command()
 def evaluate(
     target: Annotated[str, typer.Argument(help="A run, a checkpoint folder or a Hugging Face model.")],
     data: Annotated[Path | None, typer.Option("--data", help="Question file instead of the target's own.")] = None,

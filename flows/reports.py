@@ -14,7 +14,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from agent_r1.diagnosis import Alarm, diagnose
 from agent_r1.errors import RunError
+from agent_r1.history import History, history
 from agent_r1.questions.records import Json
 from agent_r1.trajectory import Turn
 from flows import tables, trajectory_view
@@ -23,6 +25,7 @@ from flows.locks import holder
 from flows.tables import Grid
 from storage import metrics, stages
 from storage.database import Store
+from storage.metrics import MetricRow
 from storage.runs import RunRow
 from storage.stages import StageRow
 from tasks.context import STORE, RunContext
@@ -138,6 +141,31 @@ def comparison(home: Path, names: Sequence[str]) -> View:
     )
 
 
+def diagnosis(home: Path, name: str) -> View:
+    """How a run stands, and every alarm that its metrics raise."""
+    home = find_home(home)
+    row, context = stored_row(home, name), stored_context(home, name)
+    with context.store.read() as con:
+        seen = _history(context, metrics.load(con, name))
+    alarms = diagnose(seen)
+    facts: dict[str, Json] = {
+        "run": name,
+        "status": status(home, row),
+        "iterations": seen.last,
+        "evaluations": len(seen.series(seen.score)),
+    }
+    healthy = "nothing wrong was seen" if seen.last else "no iteration is done yet, and nothing wrong was seen"
+
+    def draw(console: Console) -> None:
+        counts = f"iterations {seen.last}, evaluations {facts['evaluations']}"
+        console.print(Text(f"{name}: {facts['status']}, {counts}: {healthy if not alarms else 'see the alarms'}"))
+        for alarm in alarms:
+            console.print(Text(f"{_alarm_line(alarm)}\n  try: {alarm.advice}"), soft_wrap=True)
+
+    listed: list[Json] = [{"alarm": alarm.name, "seen": alarm.seen, "try": alarm.advice} for alarm in alarms]
+    return View({**facts, "alarms": listed}, draw)
+
+
 def evaluation(title: str, values: Mapping[str, float]) -> View:
     """The metrics of one evaluation."""
     grid = tables.metric_list(title, values)
@@ -145,9 +173,11 @@ def evaluation(title: str, values: Mapping[str, float]) -> View:
 
 
 def after_training(context: RunContext, home_option: str) -> View:
-    """What was learned, and what to open next."""
+    """What was learned, which alarms that raises, and what to open next."""
     with context.store.read() as con:
-        grid = tables.learning(context.run, metrics.load(con, context.run))
+        rows = metrics.load(con, context.run)
+    grid = tables.learning(context.run, rows)
+    alarms = [_alarm_line(alarm) for alarm in diagnose(_history(context, rows))]
     name = context.run
     mlflow = context.tracking_uri or f"sqlite:///{context.home / 'mlflow.db'}"
     where = f"trajectories.run = $${name}$$"  # DuckDB's other quotes: no ' inside the shell's
@@ -156,6 +186,7 @@ def after_training(context: RunContext, home_option: str) -> View:
     query = f'import duckdb; print(duckdb.connect({store}, read_only=True).sql("{sql}"))'
     ui = f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --workers 1 --backend-store-uri {shlex.quote(mlflow)}"
     hints = {
+        **({"what to try against alarms": f"agent-r1 doctor {name}{home_option}"} if alarms else {}),
         "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",
         "runs side by side": f"agent-r1 compare {name} OTHER{home_option}",
         "curves and tables": ui,
@@ -165,11 +196,21 @@ def after_training(context: RunContext, home_option: str) -> View:
     def draw(console: Console) -> None:
         console.print()
         tables.show(console, grid)
+        for line in alarms:
+            console.print(Text(line), soft_wrap=True)
         console.print(Text("What to open next", style="bold"))
         for what, command in hints.items():
             console.print(Text(f"  {what}:\n    {command}"), soft_wrap=True)
 
-    return View({"learning": grid.records()}, draw)
+    return View({"learning": grid.records(), "alarms": [*alarms]}, draw)
+
+
+def _history(context: RunContext, rows: Sequence[MetricRow]) -> History:
+    return history(((row.iteration, row.key, row.value) for row in rows), context.config.evaluation.metric)
+
+
+def _alarm_line(alarm: Alarm) -> str:
+    return f"alarm {alarm.name}: {alarm.seen}"
 
 
 def _grids(grid: Grid | None = None, **named: Grid) -> View:

@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from agent_r1.errors import StoreError
+from agent_r1.errors import StoreError, StoreLockedError
 from storage.files import fsync_folder
 
 SCHEMA_VERSION = 1
@@ -85,6 +85,15 @@ class Store:
                 con.close()
 
 
+def stored_version(path: Path, wait: float) -> int:
+    """The schema version of a store as it is, without leading an older one to the newest."""
+    try:
+        with _gate(path, wait), _open(path, read_only=True, wait=wait) as con:
+            return _version(con, path)
+    except BROKEN_STORAGE as error:
+        raise StoreError(f"{path}: {_line(error)}") from error
+
+
 @contextmanager
 def _transaction(con: DuckDBPyConnection) -> Iterator[None]:
     con.execute("BEGIN")
@@ -122,9 +131,8 @@ def _open(path: Path, read_only: bool, wait: float) -> DuckDBPyConnection:
             holder = f"process {found.group(1)}" if found else "another process"
             waited = time.monotonic() - started
             if waited >= wait:
-                raise StoreError(
-                    f"{path}: locked by {holder}, waited {wait:g} s; end that process or try again later"
-                ) from error
+                message = f"{path}: locked by {holder}, waited {wait:g} s; end that process or try again later"
+                raise StoreLockedError(message, holder) from error
             if waited >= 1 and not warned:
                 log.warning("%s is locked by %s; waiting for up to %g s", path, holder, wait)
                 warned = True

@@ -18,7 +18,7 @@ LIBRARIES = ("duckdb", "mlflow", "numpy", "prefect", "tokenizers", "torch", "tra
 @cache
 def code_version() -> str:
     """The package's version, with commit and "+dirty" in a checkout: "0.1.0 3f2a9c1+dirty". Never fails without git."""
-    version = _installed(PACKAGE)
+    version = installed(PACKAGE)
     root = Path(__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return version
@@ -46,10 +46,11 @@ def machine() -> dict[str, Json]:
 @cache
 def library_versions() -> dict[str, str]:
     """Python and the libraries whose version may change a number, "absent" where one is not installed."""
-    return {"python": platform.python_version(), **{name: _installed(name) for name in LIBRARIES}}
+    return {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}}
 
 
-def _installed(name: str) -> str:
+def installed(name: str) -> str:
+    """The version of an installed package, "absent" for another."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,15 @@ def test_a_rule_fires_and_does_not(name: str, fires: Metrics, silent: Metrics) -
 
 def test_every_rule_is_tried() -> None:
     assert len({name for name, _, _ in CASES}) == len(RULES)
+
+
+def test_every_alarm_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page.partition("| alarm |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(
+        {name for name, _, _ in CASES}
+    )
 
 
 def test_an_alarm_says_numbers_and_iterations() -> None:
