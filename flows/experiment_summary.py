@@ -136,7 +136,7 @@ def _deciding(variants: Sequence[VariantSummary], primary: str) -> Grid:
 def _learning(variants: Sequence[VariantSummary], last: int, threshold: float) -> Grid:
     rows: list[list[Json]] = []
     for one in variants:
-        times = when(one.iterations_to_threshold), when(one.seconds_to_threshold, " s")
+        times = when(one.iterations_to_threshold), when(one.seconds_to_threshold, seconds=True)
         rows.append([one.variant, interval(one.validation), interval(one.area), *times])
     title = (
         f"sampled exact match on validation: level (mean of the last {last} evaluations), area under the curve, and "
@@ -166,7 +166,7 @@ def _budgets(variants: Sequence[VariantSummary]) -> Grid:
         measured = (f"{spent.sampled_tokens:.0f}", f"{spent.training_seconds:.0f}", f"{spent.total_seconds:.0f}")
         rows.append([one.variant, spent.iterations, spent.trajectories, *measured])
     columns = ("variant", "iterations", "trajectories", "sampled tokens", "training s", "total s")
-    return Grid("spent by a run (means over seeds; training is rollout, annotate and update)", columns, rows)
+    return Grid("spent by a run: means over seeds; training is rollout, annotate and update", columns, rows)
 
 
 def interval(value: Estimate | Ratio) -> str | None:
@@ -180,12 +180,14 @@ def interval(value: Estimate | Ratio) -> str | None:
     return f"{mean:.3f} [{low}, {high}]"
 
 
-def when(value: Reached, unit: str = "", share: bool = False) -> str:
+def when(value: Reached, seconds: bool = False, share: bool = False) -> str:
     """ "7 (5/5)": the median, and how many of the seeds got there."""
     count = f"({value.reached}/{len(value.by_seed)})"
     if value.median is None:
-        return f"never {count}"
-    return f"{value.median:.0%} {count}" if share else f"{value.median:.4g}{unit} {count}"
+        return f"{'not by most' if value.reached else 'never'} {count}"
+    if share:
+        return f"{value.median:.0%} {count}"
+    return f"{value.median:.0f} s {count}" if seconds else f"{value.median:g} {count}"
 
 
 def write(summed: Summed, folder: Path, files: Mapping[str, bytes]) -> None:

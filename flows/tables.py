@@ -46,9 +46,13 @@ class Grid:
         """A dict a row, not-a-number as null."""
         return [{name: _plain(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
 
+    def texts(self) -> list[list[str]]:
+        """The cells as people read them."""
+        return [[_text(cell) for cell in row] for row in self.rows]
+
     def markdown(self) -> str:
         """The same for a page, its title above it."""
-        lines = [self.columns, ["---" for _ in self.columns], *([_text(cell) for cell in row] for row in self.rows)]
+        lines = [self.columns, ["---" for _ in self.columns], *self.texts()]
         body = "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
         return f"**{self.title}**\n\n{body}"
 
@@ -58,8 +62,8 @@ class Grid:
         for index, name in enumerate(self.columns):
             numbers = all(_is_number(row[index]) for row in self.rows)
             table.add_column(name, justify="right" if numbers else "left", overflow="fold")
-        for row in self.rows:
-            table.add_row(*(Text(_text(cell)) for cell in row))
+        for row in self.texts():
+            table.add_row(*(Text(cell) for cell in row))
         return table
 
 
