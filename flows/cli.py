@@ -232,6 +232,7 @@ def experiment(
 ) -> None:
     """Train named variants with several seeds each, or go on with that, and compare them."""
     from flows import experiment as runs
+    from flows import experiment_report
     from flows.home import check_home
 
     path = find_config(config, "experiments")
@@ -243,6 +244,7 @@ def experiment(
     if not summary_only:
         with _stoppable(folder, "the same command"), redirect_stdout(sys.stderr if as_json else sys.stdout):
             failures = runs.run_pieces(folder, plan, chosen, where, lambda line: print(line, flush=True))
+    _print(experiment_report.report(plan, runs.stored_results(plan, where), where.parent), as_json)
     if failures:
         raise RunError("; ".join(f"run {run} failed: {why}" for run, why in failures.items()))
 

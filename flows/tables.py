@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from agent_r1.config import Config
 from agent_r1.questions.records import Json
@@ -52,14 +53,24 @@ class Grid:
         """A dict a row, not-a-number as null."""
         return [{name: _plain(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
 
+    def texts(self) -> list[list[str]]:
+        """The cells as people read them."""
+        return [[_text(cell) for cell in row] for row in self.rows]
+
+    def markdown(self) -> str:
+        """The same for a page, its title above it."""
+        lines = [self.columns, ["---" for _ in self.columns], *self.texts()]
+        body = "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
+        return f"**{self.title}**\n\n{body}"
+
     def table(self) -> Table:
-        """The same for a terminal: numbers to the right."""
-        table = Table(title=self.title, title_justify="left", title_style="bold", header_style="bold")
+        """The same for a terminal: numbers to the right. What is in brackets is text, not markup."""
+        table = Table(title=Text(self.title), title_justify="left", title_style="bold", header_style="bold")
         for index, name in enumerate(self.columns):
             numbers = all(_is_number(row[index]) for row in self.rows)
             table.add_column(name, justify="right" if numbers else "left", overflow="fold")
-        for row in self.rows:
-            table.add_row(*(_text(cell) for cell in row))
+        for row in self.texts():
+            table.add_row(*(Text(cell) for cell in row))
         return table
 
 
