@@ -28,10 +28,19 @@ def facts_of(question: Question) -> list[tuple[str, str, str]]:
 
 
 def expert(question: Question, tool: str) -> Iterator[str]:
-    """The actions of a good demonstration: one call for each hop, then the answer."""
-    for subject, relation, _ in facts_of(question):
+    """The actions of a good demonstration: one call for each hop, a comparison left to SQL, then the answer."""
+    facts = facts_of(question)
+    for subject, relation, _ in facts:
         yield call(tool, subject, relation)
+    if tool == "sql" and question.kind in ("comparison", "bridge_comparison"):
+        yield _tool_call(tool, {"query": _comparison(facts)})
     yield f"<answer>{question.answers[0]}</answer>"
+
+
+def _comparison(facts: Sequence[tuple[str, str, str]]) -> str:
+    """The query that compares the two things found out: which year is earlier, or whether two names are one."""
+    first, second = [value for _, relation, value in facts if relation == facts[-1][1]]
+    return f"SELECT {first} < {second}" if first.isdecimal() else f"SELECT '{first}' = '{second}'"
 
 
 def sloppy(question: Question, tool: str, observe: Observe, rng: np.random.Generator) -> Iterator[str]:
@@ -59,6 +68,10 @@ def call(tool: str, entity: str, relation: str) -> str:
         arguments = {"query": f"SELECT {relation} FROM {table} WHERE name = '{entity}'"}
     else:
         arguments = {"query": f"{entity} {relation.replace('_', ' ')}"}
+    return _tool_call(tool, arguments)
+
+
+def _tool_call(tool: str, arguments: dict[str, str]) -> str:
     body = json.dumps({"name": tool, "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>\n{body}\n</tool_call>"
 
