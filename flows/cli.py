@@ -11,7 +11,8 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -178,6 +179,27 @@ def compare(
 
 
 @app.command()
+def reannotate(
+    run: Run,
+    name: Annotated[str, typer.Option("--name", help="Name of the new run.", show_default=False)],
+    settings: Annotated[list[str] | None, typer.Option("--set", help="rewards.x=y, instead of the run's.")] = None,
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Price a run's stored trajectories anew, as another run."""
+    from flows.home import check_home, find_home
+
+    folder = check_home(find_home(home))
+
+    from flows import reports
+    from flows.reannotate import reannotate as reannotate_run
+
+    with _orderly(folder, "the same command"):
+        reannotate_run(folder, run, name, settings or [], say=_quiet if as_json else _say)
+    _print(reports.reannotated(folder, run, name), as_json)
+
+
+@app.command()
 def evaluate(
     target: Annotated[str, typer.Argument(help="A run, a checkpoint folder or a Hugging Face model.")],
     data: Annotated[Path | None, typer.Option("--data", help="Question file instead of the target's own.")] = None,
@@ -205,10 +227,21 @@ def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
     from flows.session import run_training
 
     shown_home = "" if home == DEFAULT_HOME.resolve() else f" --home {shlex.quote(str(home))}"
+    with _orderly(home, f"agent-r1 resume {run}{shown_home}"):
+        context = run_training(home, run, begin, _say)
+
+    from flows import reports
+
+    reports.after_training(context, shown_home).draw(_console())
+
+
+@contextmanager
+def _orderly(home: Path, go_on: str) -> Iterator[None]:
+    """Ctrl-C says what goes on from there; an error on a full disk says that the disk is full."""
     try:
-        context = run_training(home, run, begin, say=lambda line: print(line, flush=True))
+        yield
     except KeyboardInterrupt:
-        print(f"stopped; go on with: agent-r1 resume {run}{shown_home}", file=sys.stderr)
+        print(f"stopped; go on with: {go_on}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except (ConfigError, RunError):
         raise
@@ -218,9 +251,12 @@ def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
             raise StoreError(f"the disk of home {home} is full ({free / 1e6:.0f} MB left): {error}") from error
         raise
 
-    from flows import reports
 
-    reports.after_training(context, shown_home).draw(_console())
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _quiet(_line: str) -> None: ...
 
 
 def _print(view: View, as_json: bool) -> None:
