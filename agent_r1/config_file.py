@@ -51,8 +51,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Json]:
         tree = {}
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys and values, found {type(tree).__name__}")
-    for override in overrides:
-        _override(tree, override)
+    for each in overrides:
+        override(tree, each)
     return tree
 
 
@@ -68,25 +68,26 @@ def lay_over(tree: dict[str, Json], changes: dict[str, Json]) -> dict[str, Json]
     return made
 
 
-def _yaml(text: str) -> Json:
-    return yaml.load(text, Loader=_Loader)
-
-
-def _override(tree: dict[str, Json], override: str) -> None:
-    key, equals, text = override.partition("=")
+def override(tree: dict[str, Json], setting: str) -> None:
+    """Lay one `key.sub=value` over nested keys, in place. ConfigError says what is wrong with it."""
+    key, equals, text = setting.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise ConfigError(f"--set {override!r}: expected key.sub=value")
+        raise ConfigError(f"--set {setting!r}: expected key.sub=value")
     try:
         value = _yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override!r}: the value is not YAML") from error
+        raise ConfigError(f"--set {setting!r}: the value is not YAML") from error
     node = tree
     for part in parts[:-1]:
         if node.get(part) is None:  # a section that is not there, or empty
             node[part] = {}
         child = node[part]
         if not isinstance(child, dict):
-            raise ConfigError(f"--set {override!r}: {part!r} is not a section")
+            raise ConfigError(f"--set {setting!r}: {part!r} is not a section")
         node = child
     node[parts[-1]] = value
+
+
+def _yaml(text: str) -> Json:
+    return yaml.load(text, Loader=_Loader)

@@ -194,6 +194,27 @@ def doctor(
 
 
 @app.command()
+def reannotate(
+    run: Run,
+    name: Annotated[str, typer.Option("--name", help="Name of the new run.", show_default=False)],
+    settings: Annotated[list[str] | None, typer.Option("--set", help="rewards.x=y, instead of the run's.")] = None,
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Price a run's stored trajectories anew, as another run."""
+    from flows.home import check_home, find_home
+
+    folder = check_home(find_home(home))
+
+    from flows import reports
+    from flows.reannotate import reannotate as reannotate_run
+
+    with _orderly(folder, "the same command"):
+        reannotate_run(folder, run, name, settings or [], say=_quiet if as_json else _say)
+    _print(reports.reannotated(folder, run, name), as_json)
+
+
+@app.command()
 def evaluate(
     target: Annotated[str, typer.Argument(help="A run, a checkpoint folder or a Hugging Face model.")],
     data: Annotated[Path | None, typer.Option("--data", help="Question file instead of the target's own.")] = None,
@@ -242,7 +263,7 @@ def experiment(
     where = folder / "experiments" / plan.name / "results" if results is None else results.expanduser().absolute()
     failures: dict[str, str] = {}
     if not summary_only:
-        with _stoppable(folder, "the same command"), redirect_stdout(sys.stderr if as_json else sys.stdout):
+        with _orderly(folder, "the same command"), redirect_stdout(sys.stderr if as_json else sys.stdout):
             failures = runs.run_pieces(folder, plan, chosen, where, lambda line: print(line, flush=True))
     _print(experiment_report.report(plan, runs.stored_results(plan, where), where.parent), as_json)
     if failures:
@@ -253,8 +274,8 @@ def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
     from flows.session import run_training
 
     shown_home = "" if home == DEFAULT_HOME.resolve() else f" --home {shlex.quote(str(home))}"
-    with _stoppable(home, f"agent-r1 resume {run}{shown_home}"):
-        context = run_training(home, run, begin, say=lambda line: print(line, flush=True))
+    with _orderly(home, f"agent-r1 resume {run}{shown_home}"):
+        context = run_training(home, run, begin, _say)
 
     from flows import reports
 
@@ -262,8 +283,8 @@ def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
 
 
 @contextmanager
-def _stoppable(home: Path, go_on: str) -> Iterator[None]:
-    """Ctrl-C is an exit code and a hint; a full disk is named, whoever met it."""
+def _orderly(home: Path, go_on: str) -> Iterator[None]:
+    """Ctrl-C says what goes on from there; an error on a full disk says that the disk is full."""
     try:
         yield
     except KeyboardInterrupt:
@@ -276,6 +297,13 @@ def _stoppable(home: Path, go_on: str) -> Iterator[None]:
         if free < FULL:
             raise StoreError(f"the disk of home {home} is full ({free / 1e6:.0f} MB left): {error}") from error
         raise
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _quiet(_line: str) -> None: ...
 
 
 def _print(view: View, as_json: bool) -> None:

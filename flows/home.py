@@ -15,6 +15,7 @@ from storage.runs import RunRow
 from tasks.context import STORE, RunContext
 
 UNUSABLE = '?%"'  # would mean something else in the address of mlflow.db, or in a question to MLflow
+TRAJECTORIES_OF = "trajectories of"
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -73,6 +74,16 @@ def stored_row(home: Path, run: str) -> RunRow:
     if run not in rows:
         raise RunError(f"there is no run {run!r} in {home}; runs are: {', '.join(rows) or 'none'}")
     return rows[run]
+
+
+def trajectories_of(row: RunRow) -> str | None:
+    """The run whose trajectories this one holds, by reannotate; None for a run that samples its own."""
+    return noted(row, TRAJECTORIES_OF)
+
+
+def noted(row: RunRow, what: str) -> str | None:
+    """What the run's notes say of it first, None where they say nothing."""
+    return next((str(note["after"]) for note in row.notes if note["what"] == what), None)
 
 
 def stored_context(home: Path, run: str) -> RunContext:

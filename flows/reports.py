@@ -20,7 +20,7 @@ from agent_r1.history import History, history
 from agent_r1.questions.records import Json
 from agent_r1.trajectory import Turn
 from flows import tables, trajectory_view
-from flows.home import all_rows, find_home, stored_context, stored_row
+from flows.home import all_rows, find_home, stored_context, stored_row, trajectories_of
 from flows.locks import holder
 from flows.tables import Grid
 from storage import metrics, stages
@@ -115,12 +115,14 @@ def iteration(home: Path, name: str, number: int, every: bool) -> View:
 
 def trajectory(home: Path, name: str, wanted: str) -> View:
     """One trajectory, turn by turn."""
-    context = stored_context(find_home(home), name)
+    home = find_home(home)
+    context = stored_context(home, name)
+    sampled_by = stored_context(home, trajectories_of(stored_row(home, name)) or name)
     found = trajectory_view.find(context, wanted)
     marked, credited = trajectory_view.notes_of(context, found)
 
     def draw(console: Console) -> None:
-        decode = _decoder(context, found.turns, found.checkpoint)
+        decode = _decoder(sampled_by, found.turns, found.checkpoint)
         trajectory_view.render(console, found, marked, credited, decode)
 
     return View(trajectory_view.record(found, marked, credited), draw)
@@ -164,6 +166,14 @@ def diagnosis(home: Path, name: str) -> View:
 
     listed: list[Json] = [{"alarm": alarm.name, "seen": alarm.seen, "try": alarm.advice} for alarm in alarms]
     return View({**facts, "alarms": listed}, draw)
+
+
+def reannotated(home: Path, run: str, name: str) -> View:
+    """What one run's trajectories are paid by another's prices, by component."""
+    context = stored_context(home, name)
+    with context.store.read() as con:
+        before, after = metrics.load(con, run), metrics.load(con, name)
+    return _grids(rewards=tables.reward_change(run, before, name, after))
 
 
 def evaluation(title: str, values: Mapping[str, float]) -> View:

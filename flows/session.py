@@ -26,7 +26,7 @@ def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable
     """
     with run_lock(home / "runs" / run):
         begun = begin()
-        with _status_at_the_end(begun.context), _sigterm_is_ctrl_c():
+        with status_at_the_end(begun.context), sigterm_is_ctrl_c():
             for line in (*begun.lines, rewind(begun.context)):
                 if line:
                     say(line)
@@ -52,7 +52,7 @@ def _run_flow(home: Path, run: str) -> None:
 
 
 @contextmanager
-def _status_at_the_end(context: RunContext) -> Iterator[None]:
+def status_at_the_end(context: RunContext) -> Iterator[None]:
     """Store how the run ended, and show it in MLflow."""
     try:
         yield
@@ -73,7 +73,7 @@ def _set_status(context: RunContext, status: str) -> None:
 
 
 @contextmanager
-def _sigterm_is_ctrl_c() -> Iterator[None]:
+def sigterm_is_ctrl_c() -> Iterator[None]:
     """SIGTERM stops a run as orderly as Ctrl-C does; Prefect hands it on to the handler that it finds."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:

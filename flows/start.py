@@ -16,7 +16,7 @@ import yaml
 from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError, ConfigError, RunError, StoreError
 from agent_r1.questions.records import Json
-from flows.home import check_run_name, context_of, find_row, stored_context, stored_row
+from flows.home import check_run_name, context_of, find_row, noted, stored_context, stored_row, trajectories_of
 from storage import checkpoints, runs, stages
 from storage.database import DuckDBPyConnection as Connection
 from storage.files import replace_file
@@ -44,8 +44,9 @@ def begin(home: Path, run: str, config: Config, start_from: str | None = None) -
     One that failed before any stage was finished has computed nothing: another configuration takes its place.
     """
     context = context_of(home, check_run_name(run), config)
-    _check_surroundings(context)
     row = find_row(home, run)
+    _check_samples_its_own(row)
+    _check_surroundings(context)
     rows = [] if row is None else _stages(context)
     replaced = row is not None and not rows and not _same_start(row, config, start_from)
     if row is None or replaced:
@@ -54,7 +55,7 @@ def begin(home: Path, run: str, config: Config, start_from: str | None = None) -
         lines = [f"run {run}: new{f', from {start_from}' if start_from else ''}, in {home}"]
         with context.store.write() as con:
             runs.remove(con, run)
-            runs.insert(con, _new_row(context, start_from))
+            runs.insert(con, new_row(context, START_FROM, start_from))
     else:
         stored = started_from(row)
         if start_from not in (None, stored) and not (stored or "").startswith(f"{start_from}@"):
@@ -68,12 +69,13 @@ def begin(home: Path, run: str, config: Config, start_from: str | None = None) -
         with context.store.write() as con:
             lines = [*_go_on(con, row, config), *lines]
             runs.set_status(con, run, "running")
-    _write_config(context)
+    write_config(context)
     return Begun(context, start_from, lines)
 
 
 def resume(home: Path, run: str, from_iteration: int | None = None) -> Begun:
     """Go on with a run as it is stored. RunError where there is none, or not enough of it for `from_iteration`."""
+    _check_samples_its_own(stored_row(home, run))
     context = stored_context(home, run)
     if from_iteration is not None:
         _check_from(context, from_iteration)
@@ -86,7 +88,7 @@ def resume(home: Path, run: str, from_iteration: int | None = None) -> Begun:
 
 def started_from(row: RunRow) -> str | None:
     """RUN@I where the run started from another run's checkpoint."""
-    return next((str(note["after"]) for note in row.notes if note["what"] == START_FROM), None)
+    return noted(row, START_FROM)
 
 
 def differing(before: Mapping[str, Json], after: Mapping[str, Json]) -> list[tuple[str, Json, Json]]:
@@ -118,10 +120,24 @@ def _check_surroundings(context: RunContext) -> None:
     from agent_r1.model import resolve_device
 
     resolve_device(context.config.device)
+    check_tracking(context)
+
+
+def check_tracking(context: RunContext) -> None:
+    """StoreError where there is an MLflow server that does not answer."""
     if context.tracking_uri is not None:
         from storage.tracking import check_reachable
 
         check_reachable(context.tracking_uri)
+
+
+def _check_samples_its_own(row: RunRow | None) -> None:
+    source = None if row is None else trajectories_of(row)
+    if row is not None and source is not None:
+        raise RunError(
+            f"run {row.run!r} cannot be trained: policies of run {source!r} sampled its trajectories, so all updates "
+            f"after the first would be off-policy. Use: agent-r1 train --run NEW --from {source}@0 --set rewards..."
+        )
 
 
 def _check_data(config: Config) -> None:
@@ -181,9 +197,10 @@ def _forget_from(context: RunContext, iteration: int) -> None:
             checkpoints.remove(context.checkpoint(each))
 
 
-def _new_row(context: RunContext, start_from: str | None) -> RunRow:
+def new_row(context: RunContext, what: str, after: str | None) -> RunRow:
+    """A run that begins now; `what` notes where it comes from, unless that is nowhere."""
     now = datetime.now(UTC)
-    note: dict[str, Json] = {"at": now.isoformat(), "what": START_FROM, "before": None, "after": start_from}
+    note: dict[str, Json] = {"at": now.isoformat(), "what": what, "before": None, "after": after}
     return RunRow(
         run=context.run,
         config=context.config.model_dump(mode="json"),
@@ -193,17 +210,22 @@ def _new_row(context: RunContext, start_from: str | None) -> RunRow:
         library_versions=library_versions(),
         status="running",
         created_at=now,
-        notes=[note] if start_from is not None else [],
+        notes=[note] if after is not None else [],
     )
+
+
+def check_same(run: str, before: Config, config: Config) -> None:
+    """RunError, naming the keys, where the stored run computes something else than the configuration."""
+    others = differing(before.identity_keys(), config.identity_keys())
+    if others:
+        named = "; ".join(f"{key} is {old!r} there and {new!r} here" for key, old, new in others)
+        raise RunError(f"run {run!r} exists and computes something else: {named}. Use another name")
 
 
 def _go_on(con: Connection, row: RunRow, config: Config) -> list[str]:
     """Check and record what changed since the run was made; the lines that say so."""
     before = parse(row.config, f"the stored configuration of run {row.run!r}")
-    others = differing(before.identity_keys(), config.identity_keys())
-    if others:
-        named = "; ".join(f"{key} is {old!r} there and {new!r} here" for key, old, new in others)
-        raise RunError(f"run {row.run!r} exists and computes something else: {named}. Use another --run name")
+    check_same(row.run, before, config)
     lines = [f"run {row.run}: goes on"]
     now = datetime.now(UTC)
     for key, old, new in differing(before.flat(), config.flat()):
@@ -252,7 +274,8 @@ def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(str(number) for number in numbers) or "none"
 
 
-def _write_config(context: RunContext) -> None:
+def write_config(context: RunContext) -> None:
+    """Write the run's config.yaml, for people."""
     text = yaml.safe_dump(context.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
     def write(path: Path) -> None:

@@ -16,21 +16,23 @@ from rich.text import Text
 
 from agent_r1.config import Config
 from agent_r1.questions.records import Json
+from agent_r1.rewards import COMPONENTS
 from storage.metrics import MetricRow
 from storage.runs import RunRow
 from storage.stages import StageRow
 from tasks.context import STAGES
 
+REWARD = "rollout/reward_mean"
 LEARNING = {
     "sampled EM": "eval/sampled/exact_match",
     "greedy EM": "eval/greedy/exact_match",
-    "reward": "rollout/reward_mean",
+    "reward": REWARD,
     "answered": "rollout/answered",
     "turns": "rollout/turns_mean",
     "calls": "rollout/tool_calls_mean",
     "KL": "ppo/kl",
 }
-COMPARED = ("eval/sampled/exact_match", "eval/greedy/exact_match", "eval/sampled/f1", "rollout/reward_mean")
+COMPARED = ("eval/sampled/exact_match", "eval/greedy/exact_match", "eval/sampled/f1", REWARD)
 DIAGNOSTICS = (
     "eval/sampled/no_call", "eval/sampled/malformed", "eval/sampled/failed", "eval/sampled/repeated",
     "eval/sampled/truncated", "eval/sampled/answered", "eval/sampled/evidence", "eval/sampled/turns_mean",
@@ -175,6 +177,21 @@ def diagnostics(metrics: Mapping[str, Sequence[MetricRow]]) -> Grid:
     return Grid("diagnostics: the last value of each", ("metric", *last), cells)
 
 
+def reward_change(run: str, before: Sequence[MetricRow], name: str, after: Sequence[MetricRow]) -> Grid:
+    """Mean rewards of a trajectory by component and in all, over the iterations that `after` has of `before`.
+
+    A component that `before` did not know yet is empty there.
+    """
+    old, new = _values(before), _values(after)
+    iterations = sorted({iteration for iteration, key in new if key == REWARD})
+    cells: list[list[Json]] = []
+    for label, key in [*((part, f"reward/{part}") for part in COMPONENTS), ("all", REWARD)]:
+        was, now = (_mean([values.get((at, key)) for at in iterations]) for values in (old, new))
+        cells.append([label, was, now, None if was is None or now is None else now - was])
+    title = f"{run} -> {name}: mean rewards"
+    return Grid(title, ("reward", "before", "after", "change"), cells)
+
+
 def config_differences(configs: Mapping[str, Config]) -> Grid:
     """The configuration keys in which the runs are not alike."""
     flats = [config.flat() for config in configs.values()]
@@ -190,6 +207,11 @@ def metric_list(title: str, values: Mapping[str, float]) -> Grid:
 
 def _values(rows: Sequence[MetricRow]) -> Values:
     return {(row.iteration, row.key): row.value for row in rows}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _seconds(seconds: float | None) -> str | None:

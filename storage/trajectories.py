@@ -32,23 +32,25 @@ def save(
     _insert_turns(con, trajectories)
 
 
-def load(con: DuckDBPyConnection, run: str, iteration: int, purpose: Purpose) -> list[Trajectory]:
-    """The trajectories of an iteration, by question and attempt, as they were saved."""
+def load(
+    con: DuckDBPyConnection, run: str, iteration: int, purpose: Purpose, shard: int | None = None
+) -> list[Trajectory]:
+    """The trajectories of an iteration, or of one of its shards, by question and attempt, as they were saved."""
+    where = "run = $run AND iteration = $iteration AND purpose = $purpose AND ($shard IS NULL OR shard = $shard)"
+    keys = {"run": run, "iteration": iteration, "purpose": purpose, "shard": shard}
     turns: dict[str, list[Turn]] = defaultdict(list)
     for trajectory_id, *columns in con.execute(
-        """SELECT trajectory_id, turn, segment, given_ids, action_ids, action_logprobs, action_text, tool_calls,
-                  observation_text
-           FROM turns SEMI JOIN (
-               SELECT trajectory_id FROM trajectories WHERE run = $run AND iteration = $iteration AND purpose = $purpose
-           ) USING (trajectory_id)
-           WHERE run = $run AND iteration = $iteration ORDER BY trajectory_id, turn""",
-        {"run": run, "iteration": iteration, "purpose": purpose},
+        f"""SELECT trajectory_id, turn, segment, given_ids, action_ids, action_logprobs, action_text, tool_calls,
+                   observation_text
+            FROM turns SEMI JOIN (SELECT trajectory_id FROM trajectories WHERE {where}) USING (trajectory_id)
+            WHERE run = $run AND iteration = $iteration ORDER BY trajectory_id, turn""",
+        keys,
     ).fetchall():
         turns[trajectory_id].append(_turn(*columns))
     rows = con.execute(
-        """SELECT trajectory_id, question_id, attempt, checkpoint, ending, answer, exact_match, f1 FROM trajectories
-           WHERE run = ? AND iteration = ? AND purpose = ? ORDER BY question_id, attempt""",
-        [run, iteration, purpose],
+        f"""SELECT trajectory_id, question_id, attempt, checkpoint, ending, answer, exact_match, f1 FROM trajectories
+            WHERE {where} ORDER BY question_id, attempt""",
+        keys,
     ).fetchall()
     return [
         Trajectory(run, iteration, purpose, *columns, turns=tuple(turns[trajectory_id]))

@@ -16,13 +16,14 @@ from tasks.stage import Receipt, RunContext, Work, run_stage
 def annotate(context: RunContext, iteration: int, prepared: Receipt, rollouts: list[Receipt]) -> Receipt:
     """Receipt: how many rows, and the trajectories they came from."""
     inputs = {"prepared": dict(prepared), "rollouts": [dict(receipt) for receipt in rollouts]}
-    return run_stage(context, "annotate", iteration, inputs, lambda: _annotate(context, iteration))
+    return run_stage(context, "annotate", iteration, inputs, lambda: annotated(context, iteration, context.run))
 
 
-def _annotate(context: RunContext, iteration: int) -> Work:
+def annotated(context: RunContext, iteration: int, sampled_by: str) -> Work:
+    """The rows and metrics of the run's trajectories; `sampled_by` is the run whose rollout made them, in its time."""
     with context.store.read() as con:
         sampled = trajectories.load(con, context.run, iteration, "train")
-        seconds = metrics.value(con, context.run, iteration, "time/rollout_seconds")
+        seconds = metrics.value(con, sampled_by, iteration, "time/rollout_seconds")
     questions = load_questions(context, [trajectory.question_id for trajectory in sampled])
     rows = [row for one in sampled for row in price(one, questions[one.question_id], context.config.rewards)]
     return Work(

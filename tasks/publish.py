@@ -16,6 +16,7 @@ from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
 from tasks.versions import code_version
 
 EXAMPLES = 12
+TRAINED = {"mlflow.source.name": "agent-r1 train"}
 STATUS: dict[str, Status] = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
@@ -26,7 +27,7 @@ def publish(
     """Receipt: how many metric rows are shown. The MLflow run's id is in the table of runs."""
     del evaluated  # comes first, but is no input: whether the last iteration has one depends on `iterations`
     inputs = {"checkpoint": dict(checkpoint)}
-    return run_stage(context, "publish", iteration, inputs, lambda: _publish(context, iteration, prepared))
+    return run_stage(context, "publish", iteration, inputs, lambda: published(context, iteration, prepared))
 
 
 def close(context: RunContext, status: str) -> None:
@@ -40,18 +41,18 @@ def close(context: RunContext, status: str) -> None:
         tracker.set_status(row.mlflow_run_id, STATUS[status])
 
 
-def _publish(context: RunContext, iteration: int, prepared: Receipt) -> Work:
+def published(context: RunContext, iteration: int, prepared: Receipt | None, tags: Mapping[str, str] = TRAINED) -> Work:
+    """Show the run in MLflow up to the iteration, with its data sets where it prepared them."""
     with context.store.read() as con:
         row = runs.find(con, context.run)
         rows = [each for each in metrics.load(con, context.run) if each.iteration <= iteration]
     assert row is not None
     tracker = _tracker(context)
-    ours = {"agent_r1.code_version": code_version(), "mlflow.source.name": "agent-r1 train"}
-    tags = {**context.config.tracking.tags, **ours}
-    run_id = tracker.ensure_run(context.run, row.identity, context.config.flat(), tags, row.mlflow_run_id)
+    all_tags = {**context.config.tracking.tags, "agent_r1.code_version": code_version(), **tags}
+    run_id = tracker.ensure_run(context.run, row.identity, context.config.flat(), all_tags, row.mlflow_run_id)
     tracker.set_status(run_id, "RUNNING")
     first = iteration if run_id == row.mlflow_run_id else 0  # a new MLflow run is shown everything
-    if first == 0:
+    if first == 0 and prepared is not None:
         _show_data(context, tracker, run_id, prepared)
     tracker.log_metrics(run_id, rows)
     for each in range(first, iteration + 1):

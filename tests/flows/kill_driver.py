@@ -16,7 +16,7 @@ from typing import Any
 def main(stage: str, iteration: int, shard: int, seconds: float, arguments: list[str]) -> int:
     """The command line's exit code, where it ends before the stage begins."""
     from flows import cli
-    from tasks import annotate, evaluate, prepare, publish, rollout, test, update, warm_start
+    from tasks import annotate, evaluate, prepare, publish, reannotate, rollout, test, update, warm_start
     from tasks import stage as rule
 
     whole = rule.run_stage
@@ -29,7 +29,7 @@ def main(stage: str, iteration: int, shard: int, seconds: float, arguments: list
 
         return whole(context, name, number, inputs, killed_work, part)
 
-    for module in (prepare, warm_start, rollout, annotate, update, evaluate, test, publish):
+    for module in (prepare, warm_start, rollout, annotate, update, evaluate, test, publish, reannotate):
         setattr(module, "run_stage", run_stage)  # noqa: B010 - a module has no such attribute for a type checker
     return cli.main(arguments)
 

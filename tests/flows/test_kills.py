@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -134,6 +135,38 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
     for checkpoint in ("00000", "00001", "00002"):
         part = Path("runs/small/checkpoints") / checkpoint / "policy/model.safetensors"
         assert (tmp_path / part).read_bytes() == (undisturbed.home / part).read_bytes()
+
+
+REPRICE = ("reannotate", "small", "--name", "dear", "--set=rewards.turn=-0.5")
+REPRICE_KILLS = (("rollout", 1, 1), ("annotate", 1, 0), ("publish", 1, 0), ("rollout", 2, 0), ("publish", 2, 0))
+
+
+@pytest.fixture(scope="module")
+def repriced(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the undisturbed home in which its run was priced anew."""
+    home = tmp_path_factory.mktemp("repriced")
+    shutil.copytree(undisturbed.home, home, dirs_exist_ok=True)
+    done = subprocess.run([sys.executable, "-m", "flows.cli", *REPRICE, "--home", str(home)])
+    assert done.returncode == 0
+    return home
+
+
+@pytest.mark.parametrize("kill", REPRICE_KILLS, ids=lambda kill: "-".join(map(str, kill)))
+def test_a_killed_reannotation_ends_as_if_nothing_had_happened(
+    kill: tuple[str, int, int], undisturbed: Undisturbed, repriced: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(undisturbed.home, home)
+    moment = 0.1 if kill[0] == "publish" else 0.0
+    command = [*REPRICE, "--home", str(home)]
+    arguments = [*map(str, kill), str(moment), "--", *command]
+    killed = subprocess.run([sys.executable, str(DRIVER), *arguments], capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr
+    again = subprocess.run([sys.executable, "-m", "flows.cli", *command], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert "run dear: goes on" in again.stdout
+    for table in TABLES[1:]:  # the notes of runs say when
+        assert rows(home, table) == rows(repriced, table), table
 
 
 def test_two_runs_of_one_configuration_are_alike_to_the_last_bit(undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from fakes import config
 
 from flows import tables
@@ -93,6 +94,21 @@ def test_diagnostics_are_documented_metrics() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     names = {key.replace("eval/sampled", "*") for key in tables.DIAGNOSTICS} - {"rollout/group_zero_variance"}
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_rewards_before_and_after_are_means_over_the_iterations_that_were_priced_anew() -> None:
+    """Iteration 3 has not been taken; the old run did not know the potential yet."""
+    turns, totals = (-0.1, -0.2, -9.0), (1.0, 0.5, 9.0)
+    before = [metric(at, "reward/turn", value) for at, value in enumerate(turns, 1)]
+    before += [metric(at, "rollout/reward_mean", value) for at, value in enumerate(totals, 1)]
+    after = [metric(at, key, value) for at in (1, 2) for key, value in (("reward/turn", -0.4), ("reward/potential", 0))]
+    after += [metric(1, "rollout/reward_mean", 0.75), metric(2, "rollout/reward_mean", 0.25)]
+    grid = tables.reward_change("old", before, "new", after)
+    found = {str(row[0]): list(row[1:]) for row in grid.rows}
+    assert found["turn"] == pytest.approx([-0.15, -0.4, -0.25])
+    assert found["all"] == pytest.approx([0.75, 0.5, -0.25])
+    assert found["potential"] == [None, 0, None]
+    assert list(found)[-1] == "all"
 
 
 def test_configurations_are_compared_key_by_key() -> None:

@@ -63,6 +63,14 @@ def test_a_trajectory_comes_back_exactly(con: DuckDBPyConnection) -> None:
     assert trajectories.load(con, "r", 1, "train") == [EMPTY_ANSWER, ONE, NONE]
 
 
+def test_one_shard_can_be_loaded_alone(con: DuckDBPyConnection) -> None:
+    trajectories.save(con, "r", 1, "train", 0, [ONE])
+    trajectories.save(con, "r", 1, "train", 1, [NONE, EMPTY_ANSWER])
+    assert trajectories.load(con, "r", 1, "train", shard=0) == [ONE]
+    assert trajectories.load(con, "r", 1, "train", shard=1) == [EMPTY_ANSWER, NONE]
+    assert trajectories.load(con, "r", 1, "train", shard=2) == []
+
+
 def test_none_and_missing_stay_apart(con: DuckDBPyConnection) -> None:
     given: list[JsonObject] = [{"a": None}, {"b": [None]}, {}]
     calls = tuple(CallRecord("f", arguments, True, "") for arguments in given)
