@@ -64,7 +64,7 @@ def _of_world(config: Config) -> list[Split]:
         if name == "warm_start":
             kinds = tuple(dict.fromkeys(("compositional", *asked.kinds)))
             asked = asked.model_copy(update={"hops": tuple(sorted({1, *asked.hops})), "kinds": kinds})
-        questions = tuple(ask(world, asked, sizes[name]))
+        questions = tuple(ask(world, asked, sizes[name], each_kind_alike=name == "warm_start"))
         made.append(Split(name, questions, tuple(passages(world, config.world)), world))
     return made
 

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from agent_r1.config import TinyConfig
 from agent_r1.seeds import derive
 from agent_r1.world.names import PREFIXES, SUFFIXES
-from agent_r1.world.relations import BRIDGES, EARLIER, TABLES
+from agent_r1.world.relations import BRIDGES, EARLIER, TABLES, YEARS
 
 SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>")
 TAGS = ("<tool_call>", "</tool_call>", "<answer>", "</answer>", "<think>", "</think>")
@@ -62,7 +62,7 @@ def _pieces() -> Iterator[str]:
     for word in re.findall(r"\S+", " ".join(said)):
         yield word
         yield " " + word
-    yield "19"  # the century of every year
+    yield from (str(year) for year in YEARS)  # one token, or a very small model mixes up the digits of two
 
 
 def model(shape: TinyConfig, tokens: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:

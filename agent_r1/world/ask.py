@@ -21,11 +21,16 @@ def shapes(config: WorldConfig) -> list[tuple[int, tuple[str, ...]]]:
     return [(hops, tuple(kind for kind in config.kinds if hops in HOPS_OF_KIND[kind])) for hops in config.hops]
 
 
-def ask(world: World, config: WorldConfig, count: int) -> list[Question]:
-    """`count` questions, hops in equal parts; no two alike as long as the world is large enough."""
+def ask(world: World, config: WorldConfig, count: int, each_kind_alike: bool = False) -> list[Question]:
+    """`count` questions, hops in equal parts; no two alike as long as the world is large enough.
+
+    `each_kind_alike`: equal parts of every kind with every number of hops instead.
+    """
     prefix = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:8]
     rng = generator(config.seed, "world", "questions", world.split)
     cycle = shapes(config)
+    if each_kind_alike:
+        cycle = [(hops, (kind,)) for hops, kinds in cycle for kind in kinds]
     seen: set[str] = set()
     questions = []
     for number in range(count):

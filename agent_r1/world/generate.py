@@ -16,7 +16,7 @@ from agent_r1.config import WorldConfig
 from agent_r1.questions.records import Passage
 from agent_r1.seeds import generator
 from agent_r1.world.names import disjoint
-from agent_r1.world.relations import TABLES
+from agent_r1.world.relations import TABLES, YEARS
 
 SPLITS = ("warm_start", "train", "validation", "test")
 
@@ -60,7 +60,7 @@ def _world(split: str, pool: Sequence[str], sizes: dict[str, int], seed: int) ->
         for name in members:
             for relation in TABLES[kind]:
                 if relation.target == "year":
-                    facts[name, relation.name] = str(rng.integers(1900, 2000))
+                    facts[name, relation.name] = str(rng.integers(YEARS.start, YEARS.stop))
                 else:
                     facts[name, relation.name] = _another(names[relation.target], name, rng)
     kind_of = {name: kind for kind, members in names.items() for name in members}

@@ -44,6 +44,8 @@ TABLES: dict[str, tuple[Relation, ...]] = {
 }
 """Kind of entity -> its relations. The kind is the table's name; `name` is its first column."""
 
+YEARS = range(1900, 2000)
+
 EARLIER = {
     "person": ("birth_year", "Who was born earlier"),
     "company": ("founding_year", "Which company was founded earlier"),

@@ -175,7 +175,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_a_checkpoint_error(tmp_p
     )
     small.save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match="661"):
+    with pytest.raises(CheckpointError, match="760"):
         create(parse({"model": {"path": str(tmp_path)}}, "test"))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from agent_r1 import tiny
 from agent_r1.config import WorldConfig
 from agent_r1.errors import ConfigError
 from agent_r1.questions.records import Evidence, Question
@@ -96,6 +97,19 @@ def test_hops_are_asked_in_equal_parts_and_kinds_where_hops_allow() -> None:
         (4, "compositional"): 50,
         (4, "bridge_comparison"): 50,
     }
+
+
+def test_demonstrated_questions_have_each_kind_in_equal_parts() -> None:
+    """60 questions, 10 of each of the six pairs of hops and kind."""
+    kinds = Counter((question.hops, question.kind) for question in ask(TRAIN, CONFIG, 60, each_kind_alike=True))
+    assert len(kinds) == 6
+    assert set(kinds.values()) == {10}
+
+
+def test_a_year_is_one_token_to_the_tokenizer_of_a_policy_from_nothing() -> None:
+    tokens = tiny.tokenizer()
+    assert [len(tokens.encode(f"{year}")) for year in (1900, 1976, 1999)] == [1, 1, 1]
+    assert tokens.decode(tokens.encode("SELECT 1976 < 1912")) == "SELECT 1976 < 1912"
 
 
 def test_ids_are_unique_and_say_split_and_configuration() -> None:
@@ -222,9 +236,13 @@ def test_a_database_is_written_over_an_older_one(tmp_path: Path) -> None:
     assert LookupTool(path).call({"entity": TRAIN.names["person"][0], "relation": "mentor"}).ok
 
 
+def names_in(question: Question) -> list[str]:
+    return [word for word in re.findall(r"[A-Z][a-z]{5}", question.text) if word in TRAIN.kind_of]
+
+
 def derived(question: Question, values: list[str]) -> str:
     """The answer from what the tools returned for each fact, and from the question's text."""
-    names = [word for word in re.findall(r"[A-Z][a-z]{5}", question.text) if word in TRAIN.kind_of]
+    names = names_in(question)
     if question.kind == "compositional":
         return values[-1]
     if question.text.startswith("Do "):
@@ -260,6 +278,9 @@ def test_gold_answers_are_reached_through_sql_and_demonstrated_calls(database: P
                 values.append(result.text.splitlines()[-1])
             assert exact_match(derived(question, values), question.answers) == 1.0
             assert last == f"<answer>{question.answers[0]}</answer>"
+            if question.kind != "compositional":  # the last call compares: true means the first one named, or yes
+                first = "yes" if question.text.startswith("Do ") else names_in(question)[0]
+                assert values[-1] == ("true" if question.answers[0] == first else "false")
     finally:
         tool.close()
 
