@@ -70,7 +70,10 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run of the variant spent, means over seeds. Training is rollout, annotate and update; total all stages."""
+    """What a run of the variant spent, means over seeds.
+
+    Training is rollout, annotate and update, total all stages of the run; the start that it shares is in neither.
+    """
 
     iterations: int
     trajectories: int
@@ -175,8 +178,7 @@ def ratio(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ratio:
     pairs = [np.array([each[seed] for seed in values]) for each in (values, baseline)]
 
     def of_means(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.mean(x, axis=axis) / np.mean(y, axis=axis)
+        return np.mean(x, axis=axis) / np.mean(y, axis=axis)
 
     low, high = _interval(pairs, of_means)
     return Ratio(float(np.mean(pairs[0]) / np.mean(pairs[1])), low, high)
@@ -193,10 +195,11 @@ def _interval(samples: Sequence[np.ndarray], statistic: Callable[..., np.ndarray
     """None for one seed, and for an end that is not finite (resamples in which a baseline's mean is 0)."""
     if len(samples[0]) < 2:
         return None, None
-    found = bootstrap(
-        samples, statistic, paired=True, vectorized=True, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
-        method="percentile", rng=np.random.default_rng(0),
-    ).confidence_interval  # fmt: skip
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = bootstrap(
+            samples, statistic, paired=True, vectorized=True, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
+            method="percentile", rng=np.random.default_rng(0),
+        ).confidence_interval  # fmt: skip
     low, high = (float(end) if np.isfinite(end) else None for end in (found.low, found.high))
     return low, high
 

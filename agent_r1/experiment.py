@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
@@ -18,6 +18,7 @@ from agent_r1.errors import ConfigError
 from agent_r1.questions.records import Json
 
 BASE = "base"
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 Primary = Literal[
     "test/sampled/exact_match", "test/sampled/f1", "test/greedy/exact_match", "test/greedy/f1",
     "eval/sampled/exact_match", "eval/sampled/f1", "eval/greedy/exact_match", "eval/greedy/f1",
@@ -34,9 +35,9 @@ class Experiment(BaseModel):
 
     base: str = Field(min_length=1, description="a shipped configuration, or a file (beside this one, or anywhere)")
     set: dict[str, JsonValue] = Field(default={}, description="what all variants change of it, nested as it is")
-    seeds: tuple[int, ...] = Field(min_length=1, description="each is seed and world.seed of a run")
+    seeds: tuple[Seed, ...] = Field(min_length=1, description="each is seed and world.seed of a run")
     variants: dict[str, dict[str, JsonValue]] = Field(min_length=1, description="what each changes, nested")
-    variant_seeds: dict[str, tuple[int, ...]] = Field(default={}, description="variants with some of the seeds only")
+    variant_seeds: dict[str, tuple[Seed, ...]] = Field(default={}, description="variants with some of the seeds only")
     primary: Primary = Field(default="test/sampled/exact_match", description="what decides, fixed beforehand")
     last: int = Field(default=3, ge=1, description="evaluations whose mean is a run's level on validation")
     threshold: float = Field(default=0.5, gt=0, le=1, description="a level on validation to be reached")

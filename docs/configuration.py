@@ -23,6 +23,8 @@ What identifies a run is every key that is not marked *operational*: a run of th
 them are the same. Operational keys say where and how a run works, not what it computes; they may change on resume, and
 the change is recorded.
 
+The file of an experiment has keys of its own: [operations.md](operations.md#experiments).
+
 This page is generated from `agent_r1/config.py` by `make docs`.
 """
 Schema = dict[str, Any]

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent_r1.config import Config, load, operational_keys, parse
+from agent_r1.config_file import lay_over
 from agent_r1.errors import ConfigError
 from agent_r1.questions.records import Json
 
@@ -216,6 +217,26 @@ OPERATIONAL: dict[str, Json] = {
 
 def test_operational_keys_are_these() -> None:
     assert operational_keys() == set(OPERATIONAL)
+
+
+def test_a_section_that_is_a_plain_mapping_is_one_key_and_can_be_hashed() -> None:
+    """Configurations are keys of caches."""
+    config = parse({"tracking": {"tags": {"colour": "blue"}}}, "f")
+    assert config.flat()["tracking.tags"] == {"colour": "blue"}
+    assert hash(config) != hash(Config())
+
+
+def test_a_question_file_has_no_test_split() -> None:
+    with pytest.raises(ConfigError, match=r"evaluation\.test needs the built-in world's test split"):
+        parse({"data": {"path": "q.json"}, "tools": ["search"], "evaluation": {"test": True}}, "f")
+
+
+def test_changes_are_laid_over_section_by_section() -> None:
+    tree: dict[str, Json] = {"a": {"x": 1, "y": [1, 2]}, "b": 3, "c": None}
+    changes: dict[str, Json] = {"a": {"y": [9], "z": {"w": 1}}, "b": None, "c": {"v": 2}}
+    assert lay_over(tree, changes) == {"a": {"x": 1, "y": [9], "z": {"w": 1}}, "b": None, "c": {"v": 2}}
+    assert lay_over(tree, {"a": None}) == tree, "an empty section changes nothing"
+    assert tree["a"] == {"x": 1, "y": [1, 2]}
 
 
 def test_identity_ignores_operational_keys() -> None:

@@ -54,6 +54,12 @@ def test_scores_are_means_over_all_by_hops_and_by_kind() -> None:
     assert not any("hops_None" in name or name.endswith("kind_") for name in found)
 
 
+def test_the_test_split_has_the_same_metrics_in_a_group_of_its_own() -> None:
+    found = evaluation_metrics("greedy", TRAJECTORIES, QUESTIONS, "test")
+    names = [name.removeprefix("eval/") for name in evaluation_metrics("greedy", TRAJECTORIES, QUESTIONS)]
+    assert list(found) == [f"test/{name}" for name in names]
+
+
 def test_endings_add_up() -> None:
     """Rule 7: nothing is dropped."""
     found = evaluation_metrics("greedy", TRAJECTORIES, QUESTIONS)

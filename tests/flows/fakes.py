@@ -43,7 +43,9 @@ class Fakes:
             (folder / "policy" / "model.safetensors").write_text(f"weights {iteration}")
 
         digest = checkpoints.publish(context.checkpoint(iteration), write).digest
-        return Work({"checkpoint": iteration, "files": {context.name(context.checkpoint(iteration)): digest}})
+        return Work(
+            {"checkpoint": iteration, "weights": digest, "files": {context.name(context.checkpoint(iteration)): digest}}
+        )
 
     def prepare(self, context: RunContext) -> Receipt:
         def work() -> Work:

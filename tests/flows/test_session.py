@@ -94,6 +94,29 @@ def test_the_last_iteration_is_always_evaluated(tmp_path: Path, fakes: Install) 
     assert [name for name in made.begun if name.startswith("evaluate")] == ["evaluate 0", "evaluate 2", "evaluate 3"]
 
 
+def test_the_test_split_is_asked_after_the_last_iteration_before_it_is_published(
+    tmp_path: Path, fakes: Install
+) -> None:
+    made = fakes("")
+    train(tmp_path, evaluation={"test": True})
+    assert made.begun == [*WHOLE[:-1], "test 2", "publish 2"]
+
+
+def test_a_test_that_is_asked_for_later_is_done_then_and_again_after_more_iterations(
+    tmp_path: Path, fakes: Install
+) -> None:
+    fakes("")
+    train(tmp_path, iterations=1)
+    made = fakes("")
+    train(tmp_path, iterations=1, evaluation={"test": True})
+    assert made.begun == ["test 1"]
+    context = train(tmp_path, iterations=2, evaluation={"test": True})
+    assert made.begun == ["test 1", *WHOLE[10:-1], "test 2", "publish 2"]
+    with context.store.read() as con:
+        tested = {row.iteration: row.value for row in metrics.load(con, "a") if row.key.startswith("test/")}
+    assert tested == {1: 0.2, 2: 0.4}
+
+
 def test_ctrl_c_leaves_a_stopped_run(tmp_path: Path, fakes: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fakes("")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from fakes import config
+from rich.console import Console
 
 from flows import tables
 from flows.progress import iteration_line, skipped_line
@@ -117,3 +119,13 @@ def test_configurations_are_compared_key_by_key() -> None:
 
 def test_json_has_null_for_what_is_not_a_number() -> None:
     assert json.loads(tables.as_json({"a": [math.nan, 1.5, math.inf]})) == {"a": [None, 1.5, None]}
+
+
+def test_a_grid_is_a_table_of_a_page_and_brackets_are_text() -> None:
+    grid = tables.Grid("means [interval]", ("name", "value"), [["a|b", 0.5], ["[c]", None]])
+    assert grid.markdown() == "**means [interval]**\n\n| name | value |\n| --- | --- |\n| a/b | 0.500 |\n| [c] |  |\n"
+    console = Console(width=80, record=True, file=StringIO())
+    tables.show(console, grid)
+    text = console.export_text()
+    assert "means [interval]" in text
+    assert "[c]" in text

@@ -245,6 +245,16 @@ def test_a_home_opened_again_keeps_its_experiment_and_a_moved_one_gets_its_own(t
     assert names[1:] == ["agent-r1", f"agent-r1 {before.experiment} (moved from {home})"]
 
 
+def test_a_run_is_shown_in_the_experiment_of_that_name_and_again_in_another(home: Path) -> None:
+    mine, other = Tracker(home, experiment="mine"), Tracker(home, experiment="other's")
+    first = mine.ensure_run("moves", "i", {}, {"colour": "blue"})
+    assert mine.ensure_run("moves", "i", {}, {}, known_id=first) == first
+    second = other.ensure_run("moves", "i", {}, {}, known_id=first)
+    assert second != first
+    assert mine.client.get_run(first).data.tags["colour"] == "blue"
+    assert mine.client.get_run(first).info.lifecycle_stage == "active"
+
+
 def test_a_server_that_does_not_answer_is_known_in_seconds(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"

@@ -26,15 +26,19 @@ class Shown:
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.datasets: list[str] = []
+        self.tags: Mapping[str, str] = {}
+        self.metrics: list[str] = []
         self.tables: list[str] = []
 
-    def ensure_run(self, *_: object) -> str:
+    def ensure_run(self, _run: str, _identity: str, _params: object, tags: Mapping[str, str], *_: object) -> str:
+        self.tags = tags
         return self.run_id
 
     def set_status(self, *_: object) -> None: ...
 
     def log_metrics(self, _run_id: str, rows: Iterable[MetricRow]) -> int:
-        return len(list(rows))
+        self.metrics += [row.key for row in rows]
+        return len(self.metrics)
 
     def log_dataset(self, _run_id: str, name: str, *_: object) -> None:
         self.datasets.append(name)
@@ -98,3 +102,22 @@ def test_an_evaluation_that_only_the_last_iteration_had_is_no_input(
 ) -> None:
     show(context, 1, "one", monkeypatch, evaluated=True)
     assert show(context, 1, "one", monkeypatch, evaluated=False).tables == []
+
+
+def test_tags_of_the_configuration_are_shown_beside_ours(context: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    tagged = parse({"store": {"lock_wait": 2.0}, "tracking": {"tags": {"variant": "dense"}}}, "test")
+    shown = show(RunContext(context.home, context.run, tagged), 0, "one", monkeypatch, evaluated=True)
+    assert shown.tags["variant"] == "dense"
+    assert "agent_r1.code_version" in shown.tags
+
+
+def test_a_test_after_the_last_publish_is_shown_at_the_end(
+    context: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show(context, 1, "one", monkeypatch, evaluated=True)
+    with context.store.write() as con:
+        metrics.save(con, "r", 1, "test", {"test/sampled/exact_match": 1.0}, NOW)
+    last = Shown("one")
+    monkeypatch.setattr(publish, "_tracker", lambda _context: last)
+    publish.close(context, "finished")
+    assert last.metrics == ["test/sampled/exact_match"]
