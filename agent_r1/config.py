@@ -183,6 +183,12 @@ class AdvantageConfig(_Section):
     )
     gamma: float = Field(default=1.0, gt=0, le=1, description="discount per action token; no use in groups")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda, per action token; of gae alone")
+    value_lam: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="lambda of the returns that the critic learns; 1: what was earned (VC-PPO, arXiv 2503.01491)",
+    )
     whiten: bool = Field(
         default=True,
         description="mean 0 and deviation 1 over the action tokens of an update, after any estimator; "
@@ -212,7 +218,10 @@ class PpoConfig(_Section):
     """One update."""
 
     learning_rate: float = Field(default=3e-4, gt=0, description="of the policy")
-    value_learning_rate: float = Field(default=1e-3, gt=0, description="of the critic")
+    value_learning_rate: float = Field(default=3e-3, gt=0, description="of the critic")
+    value_steps: int = Field(
+        default=100, ge=0, description="optimizer steps of the critic, after the policy's; 0: it stays as it is"
+    )
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's, of both; 0: off")
     epochs: int = Field(default=2, ge=1, description="passes over an iteration's trajectories")
     minibatches: int = Field(default=4, ge=1, description="optimizer steps in an epoch")
@@ -222,7 +231,6 @@ class PpoConfig(_Section):
     clip_low: float = Field(default=0.2, gt=0, lt=1, description="the ratio counts down to 1 - clip_low")
     clip_high: float = Field(default=0.2, gt=0, description="and up to 1 + clip_high")
     dual_clip: float | None = Field(default=None, gt=1, description="bound on a negative advantage's loss; none: off")
-    clip_value: float | None = Field(default=0.2, gt=0, description="how far a value may move in an update; none: off")
     kl_coefficient: float = Field(
         default=0.01, ge=0, description="price of leaving the reference (checkpoint 0); 0: no reference"
     )

@@ -206,8 +206,7 @@ def useless_critic(seen: History) -> Alarm | None:
     return Alarm(
         "useless_critic",
         f"ppo/explained_variance is {points[-1]}, and never above 0 since iteration {useless[-1].iteration}",
-        "more steps for it, by ppo.epochs or ppo.minibatches (a ppo.target_kl then holds the policy); a higher "
-        "ppo.value_learning_rate, a larger ppo.clip_value or none",
+        "more ppo.value_steps, or a higher ppo.value_learning_rate; early in a run there may be nothing to foresee",
     )
 
 

@@ -57,26 +57,6 @@ def policy_loss(
     return masked_mean(loss, action_mask, denominator), stats
 
 
-def value_loss(
-    values: Tensor,
-    old_values: Tensor,
-    returns: Tensor,
-    action_mask: Tensor,
-    clip: float | None = None,
-    denominator: float | Tensor | None = None,
-) -> Tensor:
-    """Half the squared error to the returns; with `clip`, the larger of that and of the value moved at most so far."""
-    _check_mask(action_mask, values=values, old_values=old_values, returns=returns)
-    predicted = torch.where(action_mask, values, 0.0)
-    old = torch.where(action_mask, old_values, 0.0).detach()
-    target = torch.where(action_mask, returns, 0.0).detach()
-    error = (predicted - target).pow(2)
-    if clip is not None:
-        moved = old + (predicted - old).clamp(-clip, clip)
-        error = torch.maximum(error, (moved - target).pow(2))
-    return masked_mean(error / 2, action_mask, denominator)
-
-
 def kl(logprobs: Tensor, reference_logprobs: Tensor, action_mask: Tensor, estimator: str) -> Tensor:
     """Estimates of KL(policy, reference) per token (Schulman, joschu.net/blog/kl-approx.html), [B, T], 0 where masked.
 

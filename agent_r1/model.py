@@ -23,27 +23,13 @@ from transformers.utils import logging as transformers_logging
 from agent_r1 import tiny
 from agent_r1.chat import give_template, load_tokenizer
 from agent_r1.config import Config
+from agent_r1.critic import ValueHead
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.pretrained import load_packaged
 from agent_r1.seeds import derive
 
 transformers_logging.disable_progress_bar()
 logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each retry of an unknown hub id would be a warning
-
-
-class ValueHead(nn.Module):
-    """A critic on the policy's last hidden states, through which no gradient reaches the policy."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(width, width)
-        self.outer = nn.Linear(width, 1)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> [...]."""
-        return self.outer(torch.tanh(self.inner(hidden.detach().float())))[..., 0]
 
 
 class Scores(NamedTuple):
@@ -99,8 +85,7 @@ class Policy:
             raise ValueError("the first token of a segment cannot be an action")
         ids_B_T, mask_B_T = ids_B_T.to(self.device), mask_B_T.to(self.device)
         with self.autocast():
-            hidden_B_T_D = self.model.base_model(input_ids=ids_B_T[:, :-1], use_cache=False).last_hidden_state
-            before_N_D = hidden_B_T_D[mask_B_T[:, 1:]]
+            before_N_D = self._before(ids_B_T, mask_B_T)
             logits_N_V = self.output_layer(before_N_D)
         logprobs_N_V = torch.log_softmax(logits_N_V.float() / temperature, dim=-1)
         chosen_N = logprobs_N_V.gather(1, ids_B_T[mask_B_T][:, None])[:, 0]
@@ -108,6 +93,17 @@ class Policy:
         values_N = self.value_head(before_N_D)
         empty = torch.zeros(mask_B_T.shape, device=self.device)
         return Scores(*(empty.masked_scatter(mask_B_T, part) for part in (chosen_N, entropy_N, values_N)))
+
+    @torch.no_grad()
+    def states(self, ids_B_T: Tensor, mask_B_T: Tensor) -> Tensor:
+        """The hidden states [N, D] before each masked token, row by row: what the critic sees."""
+        self.model.eval()
+        with self.autocast():
+            return self._before(ids_B_T.to(self.device), mask_B_T.to(self.device))
+
+    def _before(self, ids_B_T: Tensor, mask_B_T: Tensor) -> Tensor:
+        hidden_B_T_D = self.model.base_model(input_ids=ids_B_T[:, :-1], use_cache=False).last_hidden_state
+        return hidden_B_T_D[mask_B_T[:, 1:]]
 
     def save(self, folder: Path) -> None:
         """Write `policy/` (a plain Hugging Face folder) and `value_head.safetensors` into an existing folder."""

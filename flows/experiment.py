@@ -106,6 +106,8 @@ def _finish(home: Path, plan: Plan, piece: Piece, folder: Path, failures: dict[s
     if base.run in failures:
         failures[piece.run] = f"its start {base.run} failed"
         return True
+    if any(holder(home / "runs" / each.run) for each in (base, piece)):  # before the store, which its writers need
+        return False
     current = base
     try:
         for current, start_from in ((base, None), (piece, f"{base.run}@0")):
@@ -139,10 +141,6 @@ def _finished(home: Path, piece: Piece) -> bool:
 
 
 def _train(home: Path, piece: Piece, start_from: str | None, say: Say) -> None:
-    folder = home / "runs" / piece.run
-    if (pid := holder(folder)) is not None:
-        raise RunInUse(f"run {piece.run!r} is in use by process {pid}")
-
     from flows.session import run_training
     from flows.start import begin
 

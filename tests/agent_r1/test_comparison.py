@@ -75,8 +75,8 @@ def test_a_mean_lies_within_its_interval_which_lies_within_the_seeds() -> None:
 
 def test_with_two_seeds_the_interval_is_the_two() -> None:
     """A quarter of the resamples is the lower seed twice, a quarter the higher twice."""
-    found = estimate({0: 0.2, 1: 0.4})
-    assert (found.mean, found.low, found.high) == (pytest.approx(0.3), 0.2, 0.4)
+    found = estimate({0: 0.25, 1: 0.75})
+    assert found == Estimate(0.5, 0.25, 0.75, {0: 0.25, 1: 0.75})
 
 
 def test_one_seed_has_no_interval_and_none_no_mean() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agent_r1.losses import kl, masked_mean, policy_loss, value_loss
+from agent_r1.losses import kl, masked_mean, policy_loss
 
 BAD = (math.nan, math.inf, -math.inf, 1e30)
 
@@ -79,7 +79,6 @@ def test_no_action_token_gives_exactly_zero_and_a_zero_gradient() -> None:
     logprobs = torch.full((2, 3), math.nan, requires_grad=True)
     empty = torch.zeros(2, 3, dtype=torch.bool)
     loss, stats = policy_loss(logprobs, torch.ones(2, 3), torch.ones(2, 3), empty, 0.2, 0.2)
-    loss = loss + value_loss(logprobs, torch.ones(2, 3), torch.ones(2, 3), empty, 0.2)
     loss = loss + kl(logprobs, torch.ones(2, 3), empty, "k3").sum()
     loss.backward()
     assert float(loss.detach()) == 0.0
@@ -92,8 +91,6 @@ Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 LOSSES: dict[str, Loss] = {
     "policy": lambda a, b, c, m: policy_loss(a, b, c, m, 0.2, 0.2)[0],
     "dual": lambda a, b, c, m: policy_loss(a, b, c, m, 0.2, 0.2, 3.0)[0],
-    "value": lambda a, b, c, m: value_loss(a, b, c, m),
-    "clipped value": lambda a, b, c, m: value_loss(a, b, c, m, 0.2),
     "k1": lambda a, b, _, m: kl(a, b, m, "k1").sum(),
     "k2": lambda a, b, _, m: kl(a, b, m, "k2").sum(),
     "k3": lambda a, b, _, m: kl(a, b, m, "k3").sum(),
@@ -150,16 +147,6 @@ def test_a_huge_log_ratio_stays_finite() -> None:
     assert math.isfinite(float(stats.kl))
 
 
-def test_value_loss_is_half_the_squared_error() -> None:
-    assert float(value_loss(rows([1, 7]), rows([0, 0]), rows([4, 0]), masks([1, 0]))) == pytest.approx(4.5)
-
-
-def test_a_value_that_moved_past_the_clip_is_held_to_where_it_may_go() -> None:
-    """From 0 to 1 with target 2: (2 - .2)^2 / 2 = 1.62 is above (2 - 1)^2 / 2."""
-    assert float(value_loss(rows([1]), rows([0]), rows([2]), masks([1]), 0.2)) == pytest.approx(1.62)
-    assert float(value_loss(rows([0.1]), rows([0]), rows([2]), masks([1]), 0.2)) == pytest.approx(1.805)
-
-
 @pytest.mark.parametrize(
     ("estimator", "above", "below"), [("k1", 0.5, -0.5), ("k2", 0.125, 0.125), ("k3", 0.10653, 0.14872)]
 )
@@ -179,8 +166,6 @@ def test_losses_name_a_wrong_mask_or_shape() -> None:
         policy_loss(rows([0]), rows([0]), rows([0]), rows([1]), 0.2, 0.2)
     with pytest.raises(ValueError, match="advantages"):
         policy_loss(rows([0]), rows([0]), rows([0, 0]), masks([1]), 0.2, 0.2)
-    with pytest.raises(ValueError, match="returns"):
-        value_loss(rows([0]), rows([0]), rows([0, 0]), masks([1]))
     with pytest.raises(ValueError, match="reference_logprobs"):
         kl(rows([0]), rows([0, 0]), masks([1]), "k1")
 
@@ -189,6 +174,4 @@ def test_losses_name_a_wrong_mask_or_shape() -> None:
 def test_a_denominator_is_above_zero_where_there_is_an_action_token(denominator: float) -> None:
     with pytest.raises(ValueError, match="denominator"):
         policy_loss(rows([0]), rows([0]), rows([1]), masks([1]), 0.2, 0.2, denominator=denominator)
-    with pytest.raises(ValueError, match="denominator"):
-        value_loss(rows([0]), rows([0]), rows([1]), masks([1]), denominator=denominator)
     assert float(masked_mean(rows([5]), masks([0]), denominator)) == 0.0

@@ -28,9 +28,9 @@ from agent_r1.trajectory import Annotation, Trajectory
 
 
 def config(ppo: Mapping[str, Json] | None = None, **sections: Json) -> Config:
-    """One epoch of one minibatch without KL, whitening, clipping of gradients or of values."""
+    """One epoch of one minibatch without KL, whitening or clipping of gradients; the critic stays as it is."""
     plain: dict[str, Json] = {
-        "epochs": 1, "minibatches": 1, "kl_coefficient": 0.0, "clip_value": None, "max_grad_norm": 1e30,
+        "epochs": 1, "minibatches": 1, "kl_coefficient": 0.0, "max_grad_norm": 1e30, "value_steps": 0,
     }  # fmt: skip
     settings: dict[str, Json] = {"model": SMALL, "advantages": {"whiten": False}, **sections}
     return parse({**settings, "ppo": {**plain, **(ppo or {})}}, "test")
@@ -408,7 +408,7 @@ def gradient(settings: Config, reference: Policy | None = None, rows: Sequence[A
     policy = create(settings)
     learner = make_learner(policy, settings)
     update(learner, reference, rows or sampled_by(policy, ROWS, settings.rollout.temperature), settings, 1)
-    parts = [torch.zeros_like(one) if one.grad is None else one.grad for one in learner.parameters]
+    parts = [torch.zeros_like(one) if one.grad is None else one.grad for one in learner.policy.model.parameters()]
     return torch.cat([part.flatten() for part in parts])
 
 
@@ -444,7 +444,7 @@ def test_a_missing_reference_is_refused() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
 def test_what_is_stored_at_given_tokens_influences_nothing(bad: float) -> None:
     """C7."""
-    settings = config({"kl_coefficient": 0.1, "epochs": 2, "minibatches": 2, "clip_value": 0.2})
+    settings = config({"kl_coefficient": 0.1, "epochs": 2, "minibatches": 2})
     rows = sampled_by(create(settings), ROWS)
     poisoned = [
         replace(
@@ -475,7 +475,7 @@ def test_rows_of_other_lengths_in_the_batch_change_no_gradient_but_the_mean() ->
 def test_a_micro_batch_changes_no_gradient(size: int) -> None:
     """C3: and one larger than the batch is the batch."""
     reference = create(config(seed=7))
-    settings = {"kl_coefficient": 0.1, "entropy_coefficient": 0.01, "clip_value": 0.2, "dual_clip": 3.0}
+    settings = {"kl_coefficient": 0.1, "entropy_coefficient": 0.01, "dual_clip": 3.0}
     whole = gradient(config({**settings, "micro_batch": 1000}), reference)
     parts = gradient(config({**settings, "micro_batch": size}), reference)
     assert float(whole.abs().max()) > 1e-3
@@ -511,7 +511,6 @@ def test_without_the_loss_mask_the_critic_still_learns_on_tokens_with_credit_alo
     policy = critic(create(settings), *[0.25] * 3)
     annotated = sampled_by(create(settings), [row("t", [0, 0, 1, 0], [0, 0, 1, 0])])
     learner = make_learner(policy, settings)
-    learner.policy.value_head.requires_grad_(False)
     done = update(learner, None, annotated, settings, 1)
     assert done.metrics["ppo/value_loss"] == pytest.approx(0.28125), "(1 - .25)^2 / 2, over one token"
 
@@ -526,7 +525,6 @@ def test_without_the_advantage_mask_credit_runs_through_given_tokens() -> None:
     policy = critic(create(settings), 0.1, 0.2, 9.0, 9.0, 0.3)
     annotated = [row("t", [0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 1])]
     learner = make_learner(policy, settings)
-    learner.policy.value_head.requires_grad_(False)
     batch = make_batch(annotated, settings.masks)
     assert batch.credit_mask_S_T.tolist() == [[False, True, True, True, True, True]]
     assert batch.loss_mask_S_T.tolist() == [[False, True, True, False, False, True]]
@@ -646,14 +644,16 @@ def test_learning_rates_rise_over_the_warm_up() -> None:
     settings = config({"warmup_updates": 4, "learning_rate": 0.4, "value_learning_rate": 0.8})
     for iteration, scale in ((1, 0.25), (3, 0.75), (4, 1.0), (9, 1.0)):
         _, learner = run(settings, iteration=iteration)
-        assert [group["lr"] for group in learner.optimizer.param_groups] == pytest.approx([0.4 * scale, 0.8 * scale])
+        rates = [one.param_groups[0]["lr"] for one in (learner.optimizer, learner.critic_optimizer)]
+        assert rates == pytest.approx([0.4 * scale, 0.8 * scale])
 
 
 def test_learning_rates_halve_with_every_half_life() -> None:
     settings = config({"half_life": 4, "learning_rate": 0.4, "value_learning_rate": 0.8})
     for iteration, scale in ((1, 1.0), (3, 0.5**0.5), (5, 0.5), (9, 0.25)):
         _, learner = run(settings, iteration=iteration)
-        assert [group["lr"] for group in learner.optimizer.param_groups] == pytest.approx([0.4 * scale, 0.8 * scale])
+        rates = [one.param_groups[0]["lr"] for one in (learner.optimizer, learner.critic_optimizer)]
+        assert rates == pytest.approx([0.4 * scale, 0.8 * scale])
 
 
 def test_gradients_are_clipped_to_max_grad_norm() -> None:
@@ -692,7 +692,7 @@ def test_the_promised_metrics_are_there() -> None:
     done, _ = run(config({"kl_coefficient": 0.1}))
     names = "policy_loss value_loss kl entropy clip_fraction explained_variance grad_norm skipped_updates"
     assert {f"ppo/{name}" for name in names.split()} <= set(done.metrics)
-    assert 0 < done.metrics["ppo/entropy"] <= math.log(661)
+    assert 0 < done.metrics["ppo/entropy"] <= math.log(760)
 
 
 def test_the_value_loss_is_half_the_mean_squared_error_over_action_tokens() -> None:
@@ -702,11 +702,31 @@ def test_the_value_loss_is_half_the_mean_squared_error_over_action_tokens() -> N
     assert done.metrics["ppo/value_loss"] == pytest.approx(sum(squares) / 16, abs=1e-5)
 
 
+def test_the_critic_learns_what_was_earned_whatever_the_lambda_of_advantages() -> None:
+    """VC-PPO: lam 0 sees one step only, so returns are 0, 0 and 1; the critic's targets are 1, 1, 1 (loss .5)."""
+    rows = [row("t", [0, 1, 1, 1], [0, 0, 0, 1.0])]
+    settings = config({"value_steps": 300, "value_learning_rate": 0.01}, advantages={"lam": 0.0, "whiten": False})
+    policy = create(settings)
+    done, learner = run(settings, sampled_by(policy, rows), policy)
+    assert done.credits[0].returns == pytest.approx((0, 0, 0, 1))
+    assert done.metrics["ppo/value_loss"] == pytest.approx(0.5)
+    ids, mask = torch.tensor([rows[0].token_ids]), torch.tensor([rows[0].action_mask])
+    assert learner.policy.score(ids, mask, 1.0).values[mask].tolist() == pytest.approx([1, 1, 1], abs=0.1)
+
+
+def test_without_value_steps_the_critic_stays_as_it_is() -> None:
+    settings = config({"value_steps": 0, "weight_decay": 0.1})
+    policy = create(settings)
+    before = copy.deepcopy(policy.value_head.state_dict())
+    run(settings, policy=policy)
+    assert same(before, policy.value_head.state_dict())
+
+
 # Doing it again
 
 
 def test_an_update_is_the_same_bit_for_bit_whatever_was_drawn_before() -> None:
-    settings = config({"epochs": 2, "minibatches": 3, "kl_coefficient": 0.1})
+    settings = config({"epochs": 2, "minibatches": 3, "kl_coefficient": 0.1, "value_steps": 3})
     torch.manual_seed(1)
     first_update, first = run(settings)
     torch.manual_seed(2)
@@ -744,7 +764,7 @@ def test_an_update_draws_no_dropout() -> None:
 
 def test_a_learner_that_was_saved_and_loaded_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     """G10: weights, critic and optimizer."""
-    settings = config({"epochs": 2, "minibatches": 2})
+    settings = config({"epochs": 2, "minibatches": 2, "value_steps": 3})
     _, straight = run(settings)
     straight.policy.save(tmp_path)
     file = io.BytesIO()

@@ -14,7 +14,7 @@ from agent_r1.errors import ConfigError, RunError
 from agent_r1.experiment import Plan
 from agent_r1.questions.records import Json
 from flows import experiment
-from flows.cli import find_config
+from flows.cli import CONFIGS, find_config
 from flows.experiment import choose, make_plan, run_pieces, stored_results
 from flows.experiment_report import report
 from flows.home import all_rows
@@ -167,6 +167,11 @@ def test_where_a_start_fails_its_seed_fails(tmp_path: Path, fakes: Install) -> N
     _, failures = work(tmp_path, planned(tmp_path), tmp_path / "results")
     assert failures["x-dense-s0"] == failures["x-outcome-s0"] == "its start x-base-s0 failed"
     assert failures["x-base-s0"] == "RuntimeError: warm_start fails"
+
+
+def test_shipped_experiments_have_a_plan() -> None:
+    for path in (CONFIGS / "experiments").glob("*.yaml"):
+        assert make_plan(path, path.stem, find_config).pieces
 
 
 def test_only_some_variants_and_seeds(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from storage.tracking import Tracker
+from tasks.context import STAGES
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +34,8 @@ variants:
 last: 2
 comparisons: [[dense, outcome]]
 """
-KILLS = (("test", 2), ("update", 1))
-"""The first in dense-s0, whose update is then done, so that the second is in outcome-s0."""
+KILLS = (("x-dense-s0", "test", 2), ("x-outcome-s0", "update", 1))
+"""Runs in the order in which they are done: when the second kill comes, all stages of dense-s0 are done already."""
 
 
 def command(folder: Path) -> list[str]:
@@ -55,16 +57,29 @@ def made(folder: Path) -> dict[str, object]:
     return {path.name: without_clock(json.loads(path.read_text())) for path in sorted(whole.rglob("*.json"))}
 
 
+def stages_of(folder: Path, run: str) -> list[tuple[str, int]]:
+    """What is finished of a run, in order."""
+    with duckdb.connect(str(folder / "home" / "store.duckdb"), read_only=True) as con:
+        query = "SELECT stage, iteration FROM stages WHERE run = ? ORDER BY finished_at"
+        return [(stage, iteration) for stage, iteration in con.execute(query, [run]).fetchall()]
+
+
+def before(stage: str, iteration: int) -> tuple[str, int]:
+    """The stage that comes before it in an iteration."""
+    return STAGES[STAGES.index(stage) - 1], iteration
+
+
 def test_two_kills_leave_no_trace(tmp_path: Path) -> None:
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     for folder in (calm, killed):
         folder.mkdir()
     done = subprocess.run([sys.executable, "-m", "flows.cli", *command(calm)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for stage, iteration in KILLS:
+    for run, stage, iteration in KILLS:
         arguments = [stage, str(iteration), "0", "0.03", "--", *command(killed)]
         dead = subprocess.run([sys.executable, str(DRIVER), *arguments], capture_output=True, text=True)
         assert dead.returncode == -9, dead.stderr
+        assert stages_of(killed, run)[-1] == before(stage, iteration), f"killed somewhere else: {dead.stdout}"
     again = subprocess.run([sys.executable, "-m", "flows.cli", *command(killed)], capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert "run x-dense-s0: its result is there already" in again.stdout
