@@ -157,19 +157,19 @@ class RewardConfig(_Section):
 
     outcome: float = Field(default=1.0, ge=0, description="strict exact match of the answer")
     evidence: float = Field(
-        default=0.3, ge=0, description="all gold evidence brought into view; taken back without an answer"
+        default=0.8, ge=0, description="all gold evidence brought into view; taken back without an answer"
     )
     potential: float = Field(
         default=0.0,
         ge=0,
         description="each turn's rise in the share of gold evidence in view, all taken back at the end: 0 in sum",
     )
-    turn: float = Field(default=-0.05, le=0, description="each turn that calls tools without answering")
+    turn: float = Field(default=-0.02, le=0, description="each turn that calls tools without answering")
     malformed: float = Field(
         default=-0.1, le=0, description="a turn that is cut off, or with a call that does not parse or names no tool"
     )
-    failed: float = Field(default=-0.1, le=0, description="a turn with a call that fails or finds nothing")
-    repeated: float = Field(default=-0.1, le=0, description="a turn with a call made before in the trajectory")
+    failed: float = Field(default=-0.05, le=0, description="a turn with a call that fails or finds nothing")
+    repeated: float = Field(default=-0.05, le=0, description="a turn with a call made before in the trajectory")
     unanswered: float = Field(default=-0.2, le=0, description="a trajectory that ends without an answer")
 
 
