@@ -149,14 +149,17 @@ def _against(comparisons: Sequence[Comparison]) -> Grid:
     rows: list[list[Json]] = []
     for one in comparisons:
         ratios = interval(one.primary), interval(one.validation)
-        shares = when(one.iterations_share, share=True), when(one.seconds_share, share=True)
-        rows.append([f"{one.variant} / {one.baseline}", len(one.seeds), *ratios, when(one.iterations), *shares])
+        iterations = when(one.iterations), when(one.baseline_iterations), when(one.iterations_share, share=True)
+        means = interval(one.iterations_share_mean), interval(one.seconds_share_mean)
+        times = means[0], when(one.seconds_share, share=True), means[1]
+        rows.append([f"{one.variant} / {one.baseline}", len(one.seeds), *ratios, *iterations, *times])
     title = (
-        "against a baseline: ratios of means [interval], and when its level on validation was reached: iterations, "
-        "share of its iterations, share of its training time (medians over seeds)"
+        "against a baseline: ratios of means [interval], and when the level on validation was the baseline's last one: "
+        "iterations of both, their share and that of training time (medians over seeds, and means [interval] where all "
+        "seeds got there)"
     )
-    columns = ("variant / baseline", "seeds", "ratio", "on validation", "iterations", "of iterations", "of time")
-    return Grid(title, columns, rows)
+    columns = ("variant / baseline", "seeds", "ratio", "on validation", "iterations", "baseline's")
+    return Grid(title, (*columns, "of iterations", "mean", "of time", "mean of time"), rows)
 
 
 def _budgets(variants: Sequence[VariantSummary]) -> Grid:
