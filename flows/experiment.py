@@ -38,7 +38,7 @@ def make_plan(path: Path, name: str, find_base: Callable[[str], Path]) -> Plan:
 
 
 def choose(plan: Plan, only: Sequence[str], seeds: Sequence[int]) -> list[Piece]:
-    """The pieces of these variants and seeds; all where none are named. ConfigError for one that there is not."""
+    """The pieces of these variants and seeds; all where none are named. ConfigError where there is none."""
     for option, given, known in (
         ("--only", only, plan.experiment.variants),
         ("--seed", seeds, plan.experiment.seeds),
@@ -46,9 +46,13 @@ def choose(plan: Plan, only: Sequence[str], seeds: Sequence[int]) -> list[Piece]
         for one in given:
             if one not in known:
                 raise ConfigError(f"{option} {one}: there is {', '.join(map(str, known))}")
-    return [
+    chosen = [
         piece for piece in plan.pieces if (not only or piece.variant in only) and (not seeds or piece.seed in seeds)
     ]
+    if not chosen:
+        given = [*(f"--only {one}" for one in only), *(f"--seed {one}" for one in seeds)]
+        raise ConfigError(f"{' '.join(given)}: chooses no run; runs are {', '.join(one.run for one in plan.pieces)}")
+    return chosen
 
 
 def stored_results(plan: Plan, folder: Path) -> dict[str, RunResult]:

@@ -182,6 +182,9 @@ def test_only_some_variants_and_seeds(tmp_path: Path) -> None:
         choose(plan, ["grpo"], [])
     with pytest.raises(ConfigError, match="--seed 7: there is 0, 1"):
         choose(plan, [], [7])
+    some = planned(tmp_path, variant_seeds={"outcome": [1]})
+    with pytest.raises(ConfigError, match="--only outcome --seed 0: chooses no run; runs are x-dense-s0, x-dense-s1"):
+        choose(some, ["outcome"], [0])
 
 
 def test_the_summary_says_what_is_missing_and_is_written_as_files(tmp_path: Path, fakes: Install) -> None:
