@@ -102,9 +102,9 @@ class VariantSummary:
 class Comparison:
     """A variant against its baseline, on the seeds that both have.
 
-    `iterations` and `seconds` say when the variant first met the baseline's level on validation, the mean of the
-    baseline's last evaluations with the same seed; the shares are those by the baseline's iterations and by all its
-    training seconds.
+    The goal is the baseline's level at its end, with the same seed. `iterations` and `seconds` of training say when the
+    variant's level first was as high, `baseline_iterations` and `baseline_seconds` when the baseline's own was, and the
+    shares are the former by the latter: 1 for two runs that are alike. Their means are there where every seed has one.
     """
 
     variant: str
@@ -113,9 +113,13 @@ class Comparison:
     primary: Ratio
     validation: Ratio
     iterations: Reached
+    baseline_iterations: Reached
     iterations_share: Reached
+    iterations_share_mean: Estimate
     seconds: Reached
+    baseline_seconds: Reached
     seconds_share: Reached
+    seconds_share_mean: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,13 @@ def summarise(experiment: Experiment, runs: Sequence[Measured]) -> Summary:
 def level(curve: Curve, last: int) -> float:
     """The mean of the last so many values."""
     return float(np.mean([curve[i] for i in sorted(curve)[-last:]]))
+
+
+def levels(curve: Curve, last: int) -> Curve:
+    """The level at each iteration, the mean of the last so many values up to it, from the first that has as many."""
+    places = sorted(curve)
+    first = min(last, len(places))
+    return {i: level({j: curve[j] for j in places[:k]}, last) for k, i in enumerate(places[first - 1 :], first)}
 
 
 def area(curve: Curve) -> float:
@@ -242,10 +253,13 @@ def _comparison(
     seeds = sorted(runs.keys() & baselines.keys())
     mine, theirs = ({seed: each[seed] for seed in seeds} for each in (runs, baselines))
     last = experiment.last
-    first = {seed: first_reach(run.validation, level(theirs[seed].validation, last)) for seed, run in mine.items()}
-    seconds = _seconds(mine, first)
-    iterations = {seed: float(max(theirs[seed].validation)) for seed in seeds}
-    spent = {seed: training_seconds(theirs[seed]) for seed in seeds}
+    goals = {seed: level(run.validation, last) for seed, run in theirs.items()}
+    first, own = (
+        {seed: first_reach(levels(run.validation, last), goals[seed]) for seed, run in each.items()}
+        for each in (mine, theirs)
+    )
+    seconds, own_seconds = _seconds(mine, first), _seconds(theirs, own)
+    iterations_share, seconds_share = _shares(first, own), _shares(seconds, own_seconds)
     primary = [_values(each, experiment.primary, last) for each in (mine, theirs)]
     return Comparison(
         variant=pair[0],
@@ -254,9 +268,13 @@ def _comparison(
         primary=ratio(*primary),
         validation=ratio(_values(mine, VALIDATION, last), _values(theirs, VALIDATION, last)),
         iterations=reached(first),
-        iterations_share=reached(_shares(first, iterations)),
+        baseline_iterations=reached(own),
+        iterations_share=reached(iterations_share),
+        iterations_share_mean=_mean_of_all(iterations_share),
         seconds=reached(seconds),
-        seconds_share=reached(_shares(seconds, spent)),
+        baseline_seconds=reached(own_seconds),
+        seconds_share=reached(seconds_share),
+        seconds_share_mean=_mean_of_all(seconds_share),
     )
 
 
@@ -264,8 +282,21 @@ def _seconds(runs: Mapping[int, Measured], first: Mapping[int, int | None]) -> d
     return {seed: None if i is None else training_seconds(runs[seed], i) for seed, i in first.items()}
 
 
-def _shares(values: Mapping[int, float | None], whole: Mapping[int, float]) -> dict[int, float | None]:
-    return {seed: None if value is None else value / whole[seed] for seed, value in values.items()}
+def _shares(values: Mapping[int, float | None], own: Mapping[int, float | None]) -> dict[int, float | None]:
+    """By seed. Of a baseline that was there before any training, 1 where the variant was, too, else None."""
+    return {seed: _share(value, own[seed]) for seed, value in values.items()}
+
+
+def _share(value: float | None, own: float | None) -> float | None:
+    if value is None or own is None:
+        return None
+    return value / own if own else (None if value else 1.0)
+
+
+def _mean_of_all(values: Mapping[int, float | None]) -> Estimate:
+    """Without a mean where a seed has no value: that of the others would flatter."""
+    there = {seed: value for seed, value in values.items() if value is not None}
+    return estimate(there if len(there) == len(values) else {})
 
 
 def _budget(runs: Sequence[Measured]) -> Budget:
@@ -294,4 +325,7 @@ def _remarks(variants: Sequence[VariantSummary], comparisons: Sequence[Compariso
                 found.append(f"{pair}: the baseline's mean is 0, so no ratio ({what})")
             elif len(one.seeds) > 1 and None in (value.low, value.high):
                 found.append(f"{pair}: the baseline's mean is 0 in some resamples, so no end of the interval ({what})")
+        if at_once := [seed for seed, value in one.baseline_iterations.by_seed.items() if value == 0]:
+            seeds = ", ".join(map(str, at_once))
+            found.append(f"{pair}: the baseline had its last level before any training (seed {seeds})")
     return found

@@ -24,8 +24,10 @@ Primary = Literal[
     "eval/sampled/exact_match", "eval/sampled/f1", "eval/greedy/exact_match", "eval/greedy/f1",
 ]  # fmt: skip
 OURS = ("seed", "world.seed", "evaluation.test", "tracking.experiment")
-SHARED = ("seed", "iterations", "tools", "model.", "data.", "world.", "warm_start.", "evaluation.")
+SHARED = ("seed", "iterations", "tools", "model.", "data.", "world.", "warm_start.", "evaluation.", "rollout.")
 """Beginnings of keys in which the runs of a seed are alike: else they could not share their start, or be compared."""
+FREE = ("rollout.questions", "rollout.attempts", "rollout.shard_size")
+"""But for these: what else is in rollout decides the warm start's transcripts or the evaluation, too."""
 
 
 class Experiment(BaseModel):
@@ -92,7 +94,7 @@ def plan(experiment: Experiment, name: str, base: dict[str, Json], source: str) 
         common = lay_over(lay_over(base, dict(experiment.set)), {"seed": seed, "world": {"seed": seed}})
         reference = parse(common, f"{source}, base and set")
         _check_reference(experiment, reference, source)
-        start = _own(common, name, BASE, seed) | {"iterations": 0}
+        start = lay_over(_own(common, name, BASE, seed), {"iterations": 0, "evaluation": {"test": False}})
         bases[seed] = Piece(_run(name, BASE, seed), BASE, seed, parse(start, f"{source}, base"))
         for variant, changes in experiment.variants.items():
             if seed not in experiment.variant_seeds.get(variant, experiment.seeds):
@@ -152,7 +154,7 @@ def _check_alike(config: Config, reference: Config, where: str) -> None:
     """The same start, the same evaluation and the same budget as all others."""
     before, after = reference.flat(), config.flat()
     for key in after:
-        if key.startswith(SHARED) and after[key] != before[key]:
+        if key.startswith(SHARED) and key not in FREE and after[key] != before[key]:
             raise ConfigError(f"{where}: {key} is {after[key]!r}, but all variants share {before[key]!r}: use set")
     here, there = (one.rollout.questions * one.rollout.attempts for one in (config, reference))
     if here != there:

@@ -153,9 +153,9 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def machine() -> tuple[str, int]:
-    """What `device: auto` is here, a GPU with its name and memory, and how many threads torch takes."""
-    device = resolve_device("auto")
+def machine(name: str = "auto") -> tuple[str, int]:
+    """What that `device` is here, a GPU with its name and memory, and how many threads torch takes."""
+    device = resolve_device(name)
     if device.type != "cuda":
         return str(device), torch.get_num_threads()
     found = torch.cuda.get_device_properties(device)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -22,7 +21,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's idle threads slee
 import typer
 from rich.console import Console
 
-from agent_r1.errors import AgentR1Error, ConfigError, RunError, StoreError
+from agent_r1.errors import AgentR1Error, ConfigError
+from flows.configs import find_config
+from flows.interruption import orderly
 
 if TYPE_CHECKING:
     from flows.reports import View
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 DEBUG = "--debug"
 QUICKSTART = "quickstart"
 ON_FILES = "hotpotqa-smollm2"
-CONFIGS = Path(__file__).parent / "configs"
-INTERRUPTED = 130
-FULL = 50e6  # bytes; no checkpoint fits into less
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, which typer brings but does not name
 
 app = typer.Typer(
@@ -209,7 +207,7 @@ def reannotate(
     from flows import reports
     from flows.reannotate import reannotate as reannotate_run
 
-    with _orderly(folder, "the same command"):
+    with orderly(folder, "the same command"):
         reannotate_run(folder, run, name, settings or [], say=_quiet if as_json else _say)
     _print(reports.reannotated(folder, run, name), as_json)
 
@@ -252,51 +250,26 @@ def experiment(
     as_json: AsJson = False,
 ) -> None:
     """Train named variants with several seeds each, or go on with that, and compare them."""
-    from flows import experiment as runs
-    from flows import experiment_report
-    from flows.home import check_home
+    from flows import experiment_command as command
+    from flows.experiment import check_done
 
-    path = find_config(config, "experiments")
-    plan = runs.make_plan(path, path.stem if name is None else name, find_config)
-    chosen = runs.choose(plan, only or [], seeds or [])
-    folder = home.expanduser().absolute() if summary_only else check_home(home)
-    where = folder / "experiments" / plan.name / "results" if results is None else results.expanduser().absolute()
-    failures: dict[str, str] = {}
-    if not summary_only:
-        with _orderly(folder, "the same command"), redirect_stdout(sys.stderr if as_json else sys.stdout):
-            failures = runs.run_pieces(folder, plan, chosen, where, lambda line: print(line, flush=True))
-    _print(experiment_report.report(plan, runs.stored_results(plan, where), where.parent), as_json)
-    if failures:
-        raise RunError("; ".join(f"run {run} failed: {why}" for run, why in failures.items()))
+    options = command.Options(config, name, only or [], seeds or [], results, summary_only, home)
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):
+        view, failures = command.experiment(options, _say)
+    _print(view, as_json)
+    check_done(failures)
 
 
 def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
     from flows.session import run_training
 
     shown_home = "" if home == DEFAULT_HOME.resolve() else f" --home {shlex.quote(str(home))}"
-    with _orderly(home, f"agent-r1 resume {run}{shown_home}"):
+    with orderly(home, f"agent-r1 resume {run}{shown_home}"):
         context = run_training(home, run, begin, _say)
 
     from flows import reports
 
     reports.after_training(context, shown_home).draw(_console())
-
-
-@contextmanager
-def _orderly(home: Path, go_on: str) -> Iterator[None]:
-    """Ctrl-C says what goes on from there; an error on a full disk says that the disk is full."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"stopped; go on with: {go_on}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
-    except (ConfigError, RunError):
-        raise
-    except Exception as error:  # Prefect, MLflow, DuckDB and torch all meet a full disk with errors of their own
-        free = shutil.disk_usage(home).free
-        if free < FULL:
-            raise StoreError(f"the disk of home {home} is full ({free / 1e6:.0f} MB left): {error}") from error
-        raise
 
 
 def _say(line: str) -> None:
@@ -316,17 +289,6 @@ def _print(view: View, as_json: bool) -> None:
 def _console() -> Console:
     """As wide as the terminal; wide enough for every table where there is none."""
     return Console() if sys.stdout.isatty() else Console(width=200)
-
-
-def find_config(name: str, below: str = "") -> Path:
-    """A file, else a shipped one of that name in that folder of configs. ConfigError names those there are."""
-    if Path(name).is_file():
-        return Path(name)
-    shipped = {path.stem: path for path in sorted((CONFIGS / below).glob("*.yaml"))}
-    if name not in shipped:
-        names = ", ".join(shipped) or "none"
-        raise ConfigError(f"{name}: no such file, and no shipped configuration; those are {names}")
-    return shipped[name]
 
 
 if __name__ == "__main__":

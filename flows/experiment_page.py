@@ -81,7 +81,8 @@ def _regime(summed: Summed) -> dict[str, str]:
     if config.evaluation.test:
         asked += f", {config.world.test} test questions once, after the last"
     machines = {
-        f"{one['processor']} ({one['architecture']}, {one['cpus']} processors)": None for one in _machines(summed)
+        f"{one.get('processor')} ({one.get('architecture')}, {one.get('cpus')} processors){_gpu(one)}": None
+        for one in _machines(summed)
     }
     days = sorted({result.finished_at[:10] for result in results})
     return {
@@ -94,6 +95,10 @@ def _regime(summed: Summed) -> dict[str, str]:
         "Machine": "; ".join(machines),
         "Finished": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
     }
+
+
+def _gpu(machine: Mapping[str, Json]) -> str:
+    return f", {machine['device']}" if "device" in machine else ""
 
 
 def _iterations(count: int) -> str:

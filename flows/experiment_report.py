@@ -21,19 +21,15 @@ def report(plan: Plan, results: Mapping[str, RunResult], folder: Path) -> View:
     """Sum up the results there are, write the files, and show the tables."""
     summed = sum_up(plan, results)
     files = _files(summed) if summed.results else {}
-    if files:
-        write(summed, folder, files)
+    written = write(summed, folder, files) if files else []
 
     def draw(console: Console) -> None:
         console.print()
         tables.show(console, *grids(summed))
         for remark in summed.remarks:
             console.print(Text(f"note: {remark}"), soft_wrap=True)
-        if files:
-            console.print(
-                Text(f"written to {folder}: {', '.join(sorted(path.name for path in folder.glob('*.*')))}"),
-                soft_wrap=True,
-            )
+        if written:
+            console.print(Text(f"written to {folder}: {', '.join(written)}"), soft_wrap=True)
 
     return View(as_record(summed), draw)
 

@@ -5,6 +5,7 @@ The statistics are comparison.py's; plots and the page are left to plots.py and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +22,15 @@ from agent_r1.comparison import (
     VariantSummary,
     summarise,
 )
+from agent_r1.errors import RunError
 from agent_r1.experiment import Plan
 from agent_r1.questions.records import Json
 from flows.locks import waiting_lock
 from flows.tables import Grid, as_json
 from storage.files import replace_file
 from storage.results import RunResult
+
+SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,11 @@ def _provenance(results: Sequence[RunResult]) -> list[str]:
     names = sorted({name for one in libraries for other in libraries for name, _ in {*one} ^ {*other}})
     if names:
         found.append(f"made with several versions of {', '.join(names)}")
+    for key in ("device", "threads"):
+        values = {result.config.get(key) for result in results}
+        if len(values) > 1:
+            listed = ", ".join(sorted("torch's choice" if value is None else str(value) for value in values))
+            found.append(f"made with several settings of {key}: {listed}")
     if len({as_json(result.machine) for result in results}) > 1:
         found.append("made on several kinds of machine: seconds are not comparable")
     for seed in sorted({result.seed for result in results}):
@@ -149,14 +158,17 @@ def _against(comparisons: Sequence[Comparison]) -> Grid:
     rows: list[list[Json]] = []
     for one in comparisons:
         ratios = interval(one.primary), interval(one.validation)
-        shares = when(one.iterations_share, share=True), when(one.seconds_share, share=True)
-        rows.append([f"{one.variant} / {one.baseline}", len(one.seeds), *ratios, when(one.iterations), *shares])
+        iterations = when(one.iterations), when(one.baseline_iterations), when(one.iterations_share, share=True)
+        means = interval(one.iterations_share_mean), interval(one.seconds_share_mean)
+        times = means[0], when(one.seconds_share, share=True), means[1]
+        rows.append([f"{one.variant} / {one.baseline}", len(one.seeds), *ratios, *iterations, *times])
     title = (
-        "against a baseline: ratios of means [interval], and when its level on validation was reached: iterations, "
-        "share of its iterations, share of its training time (medians over seeds)"
+        "against a baseline: ratios of means [interval], and when the level on validation was the baseline's last one: "
+        "iterations of both, their share and that of training time (medians over seeds, and means [interval] where all "
+        "seeds got there)"
     )
-    columns = ("variant / baseline", "seeds", "ratio", "on validation", "iterations", "of iterations", "of time")
-    return Grid(title, columns, rows)
+    columns = ("variant / baseline", "seeds", "ratio", "on validation", "iterations", "baseline's")
+    return Grid(title, (*columns, "of iterations", "mean", "of time", "mean of time"), rows)
 
 
 def _budgets(variants: Sequence[VariantSummary]) -> Grid:
@@ -190,16 +202,38 @@ def when(value: Reached, seconds: bool = False, share: bool = False) -> str:
     return f"{value.median:.0f} s {count}" if seconds else f"{value.median:g} {count}"
 
 
-def write(summed: Summed, folder: Path, files: Mapping[str, bytes]) -> None:
-    """summary.json and summary.md, and the files given, into the folder; each appears complete or not at all."""
+def check_place(folder: Path, experiment: str) -> None:
+    """RunError where the folder holds the summary of another experiment."""
+    path = folder / SUMMARY
+    if not path.exists():
+        return
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: not the summary of an experiment, so it is not replaced: {error}") from error
+    other = tree.get("experiment") if isinstance(tree, dict) else None
+    if other != experiment:
+        raise RunError(
+            f"{path}: of experiment {other!r}, not {experiment!r}, so it is not replaced: use other --results"
+        )
+
+
+def write(summed: Summed, folder: Path, files: Mapping[str, bytes]) -> list[str]:
+    """summary.json and summary.md, and the files given, into the folder; each appears complete or not at all.
+
+    The names of all of them. RunError where the folder holds the summary of another experiment.
+    """
     markdown = [f"# {summed.plan.name}\n", *(grid.markdown() for grid in grids(summed))]
     if summed.remarks:
         markdown.append("".join(f"- {remark}\n" for remark in summed.remarks))
-    texts = {"summary.json": as_json(as_record(summed)) + "\n", "summary.md": "\n".join(markdown)}
+    texts = {SUMMARY: as_json(as_record(summed)) + "\n", "summary.md": "\n".join(markdown)}
+    whole = {**{name: text.encode() for name, text in texts.items()}, **files}
     folder.mkdir(parents=True, exist_ok=True)
     with waiting_lock(folder):  # two processes of one experiment end at the same time
-        for name, content in {**{name: text.encode() for name, text in texts.items()}, **files}.items():
+        check_place(folder, summed.plan.name)
+        for name, content in whole.items():
             replace_file(folder / name, lambda path, content=content: _write(path, content))
+    return sorted(whole)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -24,18 +24,23 @@ def check_home(home: Path) -> Path:
     home = home.expanduser().absolute()
     if any(letter in UNUSABLE for letter in str(home.resolve())):
         raise ConfigError(f"home {home}: expected a path without any of {' '.join(UNUSABLE)}")
+    check_folder("home", home)
+    return home.resolve()
+
+
+def check_folder(what: str, folder: Path) -> None:
+    """Make the folder where it is missing. ConfigError, which says what it is for, where it cannot be written."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise ConfigError(f"home {home}: lies at or below a regular file") from error
+        raise ConfigError(f"{what} {folder}: lies at or below a regular file") from error
     except OSError as error:
-        raise ConfigError(f"home {home}: cannot be made: {error.strerror}") from error
+        raise ConfigError(f"{what} {folder}: cannot be made: {error.strerror}") from error
     try:
-        with tempfile.TemporaryFile(dir=home):  # permissions say nothing of read-only and special file systems
+        with tempfile.TemporaryFile(dir=folder):  # permissions say nothing of read-only and special file systems
             pass
     except OSError as error:
-        raise ConfigError(f"home {home}: cannot be written: {error.strerror}") from error
-    return home.resolve()
+        raise ConfigError(f"{what} {folder}: cannot be written: {error.strerror}") from error
 
 
 def find_home(home: Path) -> Path:

@@ -9,12 +9,18 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar, cast
 
 from agent_r1.errors import RunError
 from agent_r1.questions.records import Json
 from storage.files import replace_file
 
 FORMAT = 1
+KINDS: dict[str, type] = {
+    "iterations": int, "config": dict, "overrides": dict, "library_versions": dict, "machine": dict, "changes": list,
+    "start_weights": str, "code_version": str, "finished_at": str,
+}  # fmt: skip
+Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,7 @@ def save(folder: Path, result: RunResult) -> Path:
     return path
 
 
-def find(folder: Path, variant: str, seed: int) -> RunResult | None:
+def find(folder: Path, experiment: str, variant: str, seed: int) -> RunResult | None:
     """The stored result, None where there is none. RunError names a file that is something else."""
     path = path_of(folder, variant, seed)
     if not path.is_file():
@@ -65,10 +71,29 @@ def find(folder: Path, variant: str, seed: int) -> RunResult | None:
         tree = json.loads(path.read_text(encoding="utf-8"))
         if tree.pop("format") != FORMAT:
             raise ValueError("of another format")
-        series = {key: {int(i): value for i, value in points.items()} for key, points in tree.pop("series").items()}
-        return RunResult(series=series, **tree)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        series = {key: _numbers({int(i): value for i, value in each.items()}) for key, each in tree["series"].items()}
+        result = RunResult(**{**tree, "series": series, "test": _numbers(tree["test"])})
+        _check(result, {"experiment": experiment, "variant": variant, "seed": seed})
+        return result
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunError(f"{path}: not the result of a run: {type(error).__name__}: {error}") from error
+
+
+def _numbers(values: dict[Key, object]) -> dict[Key, float | None]:
+    for key, value in values.items():
+        if value is not None and type(value) not in (int, float):
+            raise ValueError(f"{key}: expected a number or null, got {value!r}")
+    return cast(dict[Key, float | None], values)
+
+
+def _check(result: RunResult, names: dict[str, str | int]) -> None:
+    """ValueError where the result is another run's, or not of the types that it should have."""
+    for key, value in names.items():
+        if getattr(result, key) != value:
+            raise ValueError(f"{key} is {getattr(result, key)!r}, expected {value!r}")
+    for key, kind in KINDS.items():
+        if not isinstance(getattr(result, key), kind):
+            raise ValueError(f"{key}: expected {kind.__name__}, got {getattr(result, key)!r}")
 
 
 def number(value: float) -> float | None:

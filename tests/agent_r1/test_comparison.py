@@ -11,6 +11,7 @@ from agent_r1.comparison import (
     estimate,
     first_reach,
     level,
+    levels,
     ratio,
     reached,
     summarise,
@@ -44,6 +45,13 @@ def experiment(**changes: object) -> Experiment:
 def test_a_level_is_the_mean_of_the_last_values() -> None:
     assert level(CURVE, 2) == pytest.approx(0.6)
     assert level(CURVE, 1) == 0.9
+
+
+def test_the_levels_of_a_curve_are_means_of_full_windows_with_iteration_0_in_the_first() -> None:
+    assert levels(CURVE, 2) == pytest.approx({2: 0.3, 4: 0.4, 6: 0.6})
+    assert levels(CURVE, 3) == pytest.approx({4: 0.3, 6: 1.7 / 3})
+    assert levels(CURVE, 1) == CURVE
+    assert levels({0: 0.2, 1: 0.4}, 3) == pytest.approx({1: 0.3}), "fewer values than asked for"
 
 
 def test_the_area_is_the_mean_height_by_trapezoids() -> None:
@@ -131,10 +139,10 @@ def test_a_variant_is_summed_up() -> None:
 
 def test_a_comparison_is_made_on_common_seeds_against_the_baseline_s_own_level() -> None:
     runs = [
-        run("a", 0, [0.0, 0.6, 0.8], 0.8),
-        run("a", 1, [0.0, 0.1, 0.4], 0.4),
-        run("b", 0, [0.0, 0.3, 0.5], 0.4),  # level 0.4: a is there after one iteration of two
-        run("b", 1, [0.0, 0.4, 0.6], 0.2),  # level 0.5: a never gets there
+        run("a", 0, [0.3, 0.6, 0.8], 0.8),  # levels 0.45, 0.7
+        run("a", 1, [0.0, 0.1, 0.4], 0.4),  # levels 0.05, 0.25
+        run("b", 0, [0.0, 0.3, 0.5], 0.4),  # levels 0.15, 0.4: a is there after one iteration, b itself after two
+        run("b", 1, [0.0, 0.4, 0.6], 0.2),  # levels 0.2, 0.5: a never gets there
         run("b", 2, [0.0, 0.4, 0.6], 9.9),  # no partner
     ]
     (found,) = summarise(experiment(seeds=[0, 1, 2]), runs).comparisons
@@ -142,10 +150,44 @@ def test_a_comparison_is_made_on_common_seeds_against_the_baseline_s_own_level()
     assert (found.primary.ratio, found.primary.low, found.primary.high) == (pytest.approx(2.0), 2.0, 2.0)
     assert found.validation.ratio == pytest.approx((0.7 + 0.25) / (0.4 + 0.5))
     assert found.iterations.by_seed == {0: 1, 1: None}
+    assert found.baseline_iterations.by_seed == {0: 2, 1: 2}
     assert found.iterations_share.by_seed == {0: 0.5, 1: None}
     assert found.seconds.by_seed == {0: 10.0, 1: None}
+    assert found.baseline_seconds.by_seed == {0: 20.0, 1: 20.0}
     assert found.seconds_share.by_seed == {0: 0.5, 1: None}
+    assert found.iterations_share_mean == found.seconds_share_mean == Estimate(None, None, None, {})
     assert (found.iterations_share.reached, found.iterations_share.median) == (1, None)
+
+
+def test_a_variant_like_its_baseline_has_a_share_of_1() -> None:
+    """However noisy: a single evaluation above the goal, at iteration 1, counts for neither."""
+    noisy, rising = [0.1, 0.9, 0.3, 0.7], [0.0, 0.2, 0.3, 0.4]
+    runs = [run(variant, seed, curve) for variant in "ab" for seed, curve in enumerate((noisy, rising))]
+    (found,) = summarise(experiment(), runs).comparisons
+    assert found.iterations.by_seed == found.baseline_iterations.by_seed == {0: 1, 1: 3}  # levels 0.5, 0.6, 0.5
+    assert found.iterations_share_mean == Estimate(1.0, 1.0, 1.0, {0: 1.0, 1: 1.0})
+    assert found.seconds_share_mean == Estimate(1.0, 1.0, 1.0, {0: 1.0, 1: 1.0})
+
+
+def test_the_mean_share_has_an_interval_where_every_seed_got_there() -> None:
+    runs = [
+        run("a", 0, [0.0, 0.6, 0.8, 0.8]),  # levels 0.3, 0.7, 0.8: 0.4 at iteration 2
+        run("a", 1, [0.4, 0.6, 0.6, 0.6]),  # levels 0.5, 0.6, 0.6: 0.4 at iteration 1
+        *(run("b", seed, [0.0, 0.1, 0.3, 0.5]) for seed in (0, 1)),  # levels 0.05, 0.2, 0.4
+    ]
+    (found,) = summarise(experiment(), runs).comparisons
+    assert found.iterations_share_mean == Estimate(
+        pytest.approx(0.5), pytest.approx(1 / 3), pytest.approx(2 / 3), {0: 2 / 3, 1: 1 / 3}
+    )
+
+
+def test_a_baseline_that_was_there_before_training_is_no_goal() -> None:
+    runs = [run("a", 0, [0.1, 0.2, 0.5]), run("b", 0, [0.4, 0.3, 0.3])]
+    found = summarise(experiment(last=1), runs)
+    (one,) = found.comparisons
+    assert (one.iterations.by_seed, one.baseline_iterations.by_seed) == ({0: 2}, {0: 0})
+    assert one.iterations_share.by_seed == one.seconds_share.by_seed == {0: None}
+    assert found.remarks[-1].endswith("had its last level before any training (seed 0)")
 
 
 def test_what_a_reader_has_to_know_is_said() -> None:

@@ -20,10 +20,10 @@ TREE: dict[str, Json] = {
 }
 
 
-def made(tmp_path: Path, **changes: Json) -> Plan:
+def made(tmp_path: Path, base: dict[str, Json] = BASE, **changes: Json) -> Plan:
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump({**TREE, **changes}))
-    return plan(load(path), "x", BASE, "x.yaml")
+    return plan(load(path), "x", base, "x.yaml")
 
 
 def test_each_variant_and_seed_is_a_run_seed_by_seed(tmp_path: Path) -> None:
@@ -45,6 +45,8 @@ def test_the_start_does_no_iteration_and_no_test(tmp_path: Path) -> None:
     config = made(tmp_path).bases[3].config
     assert (config.seed, config.iterations, config.evaluation.test) == (3, 0, False)
     assert config.tracking.tags["variant"] == "base"
+    tested = made(tmp_path, base={**BASE, "evaluation": {"test": True}})
+    assert not tested.bases[3].config.evaluation.test, "whatever the base configuration says"
 
 
 def test_a_variant_may_have_some_of_the_seeds_only(tmp_path: Path) -> None:
@@ -80,6 +82,13 @@ def test_questions_of_a_file_have_no_test_split(tmp_path: Path) -> None:
         ({"variants": {"a": {"tools": ["sql"]}}}, "variant 'a': tools is"),
         ({"variants": {"a": {"evaluation": {"questions": 9}}}}, "variant 'a': evaluation.questions is 9"),
         ({"variants": {"a": {"iterations": 9}}}, "variant 'a': iterations is 9"),
+        ({"variants": {"a": {"rollout": {"max_turns": 3}}}}, "variant 'a': rollout.max_turns is 3"),
+        ({"variants": {"a": {"rollout": {"max_new_tokens": 9}}}}, "variant 'a': rollout.max_new_tokens is 9"),
+        ({"variants": {"a": {"rollout": {"max_context": 99}}}}, "variant 'a': rollout.max_context is 99"),
+        ({"variants": {"a": {"rollout": {"max_observation": 9}}}}, "variant 'a': rollout.max_observation is 9"),
+        ({"variants": {"a": {"rollout": {"system_prompt": "Hm"}}}}, "variant 'a': rollout.system_prompt is 'Hm'"),
+        ({"variants": {"a": {"rollout": {"tool_timeout": 1.0}}}}, "variant 'a': rollout.tool_timeout is 1.0"),
+        ({"variants": {"a": {"rollout": {"temperature": 0.7}}}}, "variant 'a': rollout.temperature is 0.7"),
         ({"variants": {"a": {"rollout": {"attempts": 4}}}}, "is 32 trajectories an iteration, but 16 in the base"),
         ({"variants": {"a": {"seed": 9}}}, "variants.a: seed is set by the experiment itself"),
         ({"set": {"world": {"seed": 9}}}, "set: world.seed is set by the experiment itself"),
@@ -96,5 +105,5 @@ def test_what_is_wrong_is_named_before_any_work(tmp_path: Path, changes: dict[st
 
 
 def test_the_same_draw_may_be_cut_otherwise(tmp_path: Path) -> None:
-    found = made(tmp_path, variants={"a": None, "b": {"rollout": {"questions": 4, "attempts": 4}}})
+    found = made(tmp_path, variants={"a": None, "b": {"rollout": {"questions": 4, "attempts": 4, "shard_size": 2}}})
     assert found.pieces[1].config.rollout.attempts == 4

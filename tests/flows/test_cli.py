@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from fakes import Fakes
 
-from flows import cli
-from flows.cli import find_config, main
+from flows import configs
+from flows.cli import main
+from flows.configs import find_config
 
 Install = Callable[[str], Fakes]
 Captured = pytest.CaptureFixture[str]
@@ -122,7 +123,7 @@ def test_an_error_on_a_full_disk_says_so(
     yaml: str, home: str, fakes: Install, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     fakes("annotate 1")
-    monkeypatch.setattr("flows.cli.FULL", float("inf"))
+    monkeypatch.setattr("flows.interruption.FULL", float("inf"))
     assert main(["train", yaml]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"agent-r1: the disk of home {home} is full (")
@@ -202,6 +203,6 @@ def test_tables_and_json_say_the_same_of_two_runs(yaml: str, home: str, fakes: I
 
 def test_a_configuration_is_a_file_or_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shipped.yaml").write_text("")
-    monkeypatch.setattr(cli, "CONFIGS", tmp_path)
+    monkeypatch.setattr(configs, "CONFIGS", tmp_path)
     assert find_config("shipped") == tmp_path / "shipped.yaml"
     assert find_config(str(tmp_path / "shipped.yaml")) == tmp_path / "shipped.yaml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from agent_r1.errors import ConfigError, RunError
 from agent_r1.experiment import Plan
 from agent_r1.questions.records import Json
 from flows import experiment
-from flows.cli import CONFIGS, find_config
-from flows.experiment import choose, make_plan, run_pieces, stored_results
+from flows.configs import CONFIGS, find_config
+from flows.experiment import check_done, choose, make_plan, run_pieces, stored_results
 from flows.experiment_report import report
-from flows.home import all_rows
+from flows.home import all_rows, stored_context
 from flows.locks import run_lock
+from flows.session import run_training
+from flows.start import begin
 from storage import results
 from tasks.context import RunContext
 from tasks.stage import Receipt
@@ -42,7 +45,7 @@ def planned(folder: Path, **changes: Json) -> Plan:
     return make_plan(folder / "x.yaml", "x", find_config)
 
 
-def work(home: Path, plan: Plan, folder: Path, only: list[str] | None = None) -> tuple[list[str], dict[str, str]]:
+def work(home: Path, plan: Plan, folder: Path, only: list[str] | None = None) -> tuple[list[str], dict[str, Exception]]:
     said: list[str] = []
     failures = run_pieces(home, plan, choose(plan, only or [], []), folder, said.append)
     return said, failures
@@ -155,7 +158,10 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, fakes: Instal
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tasks.update.update", failing)
         _, failures = work(tmp_path, plan, folder)
-    assert failures == {"x-dense-s0": "RuntimeError: no memory"}
+    assert list(failures) == ["x-dense-s0"]
+    with pytest.raises(RunError, match=r"^run x-dense-s0 failed: RuntimeError: no memory$") as raised:
+        check_done(failures)
+    assert "in failing" in "".join(traceback.format_exception(raised.value)), "--debug shows where"
     assert list(stored_results(plan, folder)) == ALL[1:]
     _, failures = work(tmp_path, plan, folder)
     assert failures == {}
@@ -165,8 +171,32 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, fakes: Instal
 def test_where_a_start_fails_its_seed_fails(tmp_path: Path, fakes: Install) -> None:
     fakes("warm_start")
     _, failures = work(tmp_path, planned(tmp_path), tmp_path / "results")
-    assert failures["x-dense-s0"] == failures["x-outcome-s0"] == "its start x-base-s0 failed"
-    assert failures["x-base-s0"] == "RuntimeError: warm_start fails"
+    assert str(failures["x-dense-s0"]) == str(failures["x-outcome-s0"]) == "its start x-base-s0 failed"
+    assert str(failures["x-base-s0"]) == "warm_start fails"
+
+
+def test_a_damaged_start_is_made_again_before_a_variant_needs_it(tmp_path: Path, fakes: Install) -> None:
+    fakes("")
+    plan, folder = planned(tmp_path, seeds=[0]), tmp_path / "results"
+    work(tmp_path, plan, folder, ["dense"])
+    weights = stored_context(tmp_path, "x-base-s0").checkpoint(0) / "policy" / "model.safetensors"
+    weights.unlink()
+    again = fakes("")
+    _, failures = work(tmp_path, plan, folder)
+    assert failures == {}
+    assert again.begun.count("warm_start") == 2, "of the base, and of the other variant"
+    assert weights.is_file()
+
+
+def test_a_finished_run_that_started_elsewhere_is_no_run_of_the_experiment(tmp_path: Path, fakes: Install) -> None:
+    made, plan, folder = fakes(""), planned(tmp_path, seeds=[0]), tmp_path / "results"
+    dense = plan.pieces[0]
+    run_training(tmp_path, dense.run, lambda: begin(tmp_path, dense.run, dense.config), lambda _: None)
+    before = made.begun.count("update 2")
+    _, failures = work(tmp_path, plan, folder)
+    assert str(failures["x-dense-s0"]) == "run 'x-dense-s0' exists and starts from nothing, not x-base-s0@0"
+    assert list(stored_results(plan, folder)) == ["x-outcome-s0"]
+    assert made.begun.count("update 2") == before + 1
 
 
 def test_shipped_experiments_have_a_plan() -> None:
@@ -182,6 +212,9 @@ def test_only_some_variants_and_seeds(tmp_path: Path) -> None:
         choose(plan, ["grpo"], [])
     with pytest.raises(ConfigError, match="--seed 7: there is 0, 1"):
         choose(plan, [], [7])
+    some = planned(tmp_path, variant_seeds={"outcome": [1]})
+    with pytest.raises(ConfigError, match="--only outcome --seed 0: chooses no run; runs are x-dense-s0, x-dense-s1"):
+        choose(some, ["outcome"], [0])
 
 
 def test_the_summary_says_what_is_missing_and_is_written_as_files(tmp_path: Path, fakes: Install) -> None:
@@ -223,6 +256,7 @@ def test_results_that_were_not_made_alike_are_remarked(tmp_path: Path, fakes: In
         "changes": ["code: 1 -> 2"],
     }
     tree["library_versions"]["torch"] = "9"
+    tree["config"] |= {"device": "cuda:1", "threads": 3}
     path.write_text(json.dumps(tree))
     found = report(plan, stored_results(plan, folder), tmp_path / "made").json
     assert isinstance(found, dict)
@@ -230,13 +264,43 @@ def test_results_that_were_not_made_alike_are_remarked(tmp_path: Path, fakes: In
     assert "made by several versions of the code: 0.1.0" in remarks
     assert "made with several versions of torch" in remarks
     assert "seconds are not comparable" in remarks
+    assert "made with several settings of device: auto, cuda:1" in remarks
+    assert "made with several settings of threads: 3, torch's choice" in remarks
     assert "seed 1: its runs start from different weights" in remarks
     assert "x-dense-s1 changed on resume: code: 1 -> 2" in remarks
 
 
 def test_a_broken_result_is_named(tmp_path: Path) -> None:
     path = results.path_of(tmp_path, "dense", 0)
-    for text in ("{", "[]", '{"format": 1}', '{"format": 99}'):
+    for text in ("{", "[]", '{"format": 1}', '{"format": 99}', '{"format": 1, "series": [], "test": {}}'):
         path.write_text(text)
         with pytest.raises(RunError, match=r"dense-s0.json: not the result of a run"):
             stored_results(planned(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"variant": "outcome"}, "variant is 'outcome', expected 'dense'"),
+        ({"seed": 1}, "seed is 1, expected 0"),
+        ({"experiment": "y"}, "experiment is 'y', expected 'x'"),
+        ({"test": None}, "NoneType"),
+        ({"test": [0.5]}, "list"),
+        ({"test": {"test/sampled/exact_match": "0.5"}}, "test/sampled/exact_match: expected a number or null"),
+        ({"iterations": "2"}, "iterations: expected int, got '2'"),
+        ({"machine": None}, "machine: expected dict, got None"),
+        ({"series": {}}, "expected values of eval/sampled/exact_match"),
+        ({"series": {"eval/sampled/exact_match": {}}}, "expected values of eval/sampled/exact_match"),
+        ({"series": {"eval/sampled/exact_match": {"0": None}}}, "expected values of eval/sampled/exact_match"),
+    ],
+)
+def test_a_result_that_is_not_what_its_name_says_is_named(
+    tmp_path: Path, fakes: Install, changes: dict[str, Json], problem: str
+) -> None:
+    fakes("")
+    plan = planned(tmp_path, seeds=[0])
+    work(tmp_path, plan, tmp_path, ["dense"])
+    path = results.path_of(tmp_path, "dense", 0)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(RunError, match=f"dense-s0.json: not the result of a run: .*{problem}"):
+        stored_results(plan, tmp_path)
