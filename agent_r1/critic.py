@@ -7,6 +7,8 @@ Tensor axes: N tokens, D hidden size.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -38,16 +40,22 @@ def teach(
     steps: int,
     random: np.random.Generator,
     max_grad_norm: float,
-) -> None:
-    """Steps on half the mean squared error to the returns, each on a seeded draw of tokens; none without a token."""
+) -> int:
+    """Steps on half the mean squared error to the returns, each on a seeded draw of tokens; none without a token.
+
+    A step whose gradient is not finite is not taken: how many those were.
+    """
     if not len(states_N_D):
-        return
+        return 0
+    skipped = 0
     for _ in range(steps):
         some = torch.from_numpy(random.integers(len(states_N_D), size=TOKENS_A_STEP)).to(states_N_D.device)
         loss = (head(states_N_D[some]) - returns_N[some]).pow(2).mean() / 2
-        if not loss.requires_grad:
-            return
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(head.parameters(), max_grad_norm)
-        optimizer.step()
+        norm = float(torch.nn.utils.clip_grad_norm_(head.parameters(), max_grad_norm))
+        if math.isfinite(norm):
+            optimizer.step()
+        else:
+            skipped += 1
+    return skipped

@@ -91,7 +91,8 @@ def update(
     """Improve the learner in place on the annotations of one iteration.
 
     `reference` is the policy of checkpoint 0, needed where `ppo.kl_coefficient` is above 0. A minibatch without an
-    action token, or whose gradient is not finite, takes no step and is counted in ppo/skipped_updates.
+    action token takes no step, nor does a gradient that is not finite, the critic's included: both are counted in
+    ppo/skipped_updates.
     """
     if reference is None and config.ppo.kl_coefficient > 0:
         raise ValueError(f"reference: needed where ppo.kl_coefficient is {config.ppo.kl_coefficient}, got None")
@@ -105,8 +106,8 @@ def update(
         if tally.stopped:
             break
         _step(learner, batch, credit, rows, config, tally)
-    if config.advantages.critic:
-        _teach_critic(learner, batch, credit, config, iteration)
+    if config.advantages.critic and config.ppo.value_steps:
+        tally.skipped += _teach_critic(learner, batch, credit, config, iteration)
     return Update(_metrics(batch, credit, config, tally), credit_rows(batch, credit))
 
 
@@ -200,15 +201,15 @@ def _set_learning_rates(learner: Learner, config: Config, iteration: int) -> Non
             group["lr"] = rate * scale
 
 
-def _teach_critic(learner: Learner, batch: Batch, credit: Credited, config: Config, iteration: int) -> None:
-    """Steps of the critic on the states that the improved policy sees at the tokens of `value_mask`."""
+def _teach_critic(learner: Learner, batch: Batch, credit: Credited, config: Config, iteration: int) -> int:
+    """Steps of the critic on the states that the improved policy sees at the tokens of `value_mask`; the skipped."""
     states, targets = [], []
     for rows in micro_batches(batch, torch.arange(len(batch.annotations)), config):
         width = int(batch.lengths_S[rows].max())
         mask = credit.value_mask[rows, :width]
         states.append(learner.policy.states(batch.ids_S_T[rows, :width], mask))
         targets.append(credit.targets[rows, :width][mask].to(learner.policy.device))
-    critic.teach(
+    return critic.teach(
         learner.policy.value_head,
         learner.critic_optimizer,
         torch.cat(states),

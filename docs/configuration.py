@@ -6,9 +6,12 @@ Run it by `make docs` after a change of agent_r1/config.py; tests/test_readme.py
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this checkout's keys, not those of one that is installed
 
 from agent_r1.config import Config
 

@@ -46,7 +46,7 @@ def reannotate(home: Path, run: str, name: str, settings: Sequence[str], say: Ca
         _begin(context, run, stored, say)
         with status_at_the_end(context), sigterm_is_ctrl_c():
             for iteration in todo:
-                copy_and_price(context, iteration, sampled[iteration])
+                copy_and_price(context, iteration, sampled[iteration], say)
                 say(_line(context, run, iteration))
 
 

@@ -45,6 +45,14 @@ class Ledger:
         self._rows[row.iteration, row.stage, row.shard] = row
         self._latest[row.stage] = max(row.iteration, self._latest.get(row.stage, row.iteration))
 
+    def forget_from(self, iteration: int) -> None:
+        """Forget stages that were just deleted: those of the iteration and later."""
+        kept = [row for row in self._rows.values() if row.iteration < iteration]
+        self._rows.clear()
+        self._latest.clear()
+        for row in kept:
+            self.add(row)
+
     def followed(self, row: StageRow) -> bool:
         """Whether a stage that comes after this one in the DAG is finished: it may have been made from it."""
         return any(_place(other) > _place(row) for other in self._rows.values())

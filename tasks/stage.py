@@ -24,7 +24,7 @@ from storage.stages import StageRow
 from tasks.context import RunContext
 from tasks.versions import code_version, library_versions
 
-__all__ = ["Connection", "Receipt", "RunContext", "Work", "intact", "run_stage"]
+__all__ = ["Connection", "Receipt", "RunContext", "Work", "input_hash", "intact", "run_stage"]
 
 Receipt: TypeAlias = Mapping[str, Json]
 """What a finished stage leaves for those that follow: ids, counts, paths. "files" maps the files that it promises,
@@ -57,10 +57,10 @@ def run_stage(
     RunError where the stage was done from other inputs, or where doing it again, because its files are gone, makes
     something else than what later stages were made from; no row is touched then.
     """
-    input_hash = _hash(context, stage, iteration, shard, inputs)
+    hashed = input_hash(context, stage, iteration, shard, inputs)
     done = context.ledger.find(iteration, stage, shard)
     label = f"{stage} {iteration}.{shard}" if shard else f"{stage} {iteration}"
-    if done is not None and done.input_hash == input_hash:
+    if done is not None and done.input_hash == hashed:
         if context.ledger.superseded(done) or intact(context.home, done.receipt):
             log.info("%s: skipped, done before", label)
             return done.receipt
@@ -84,7 +84,7 @@ def run_stage(
                 stage=stage,
                 shard=shard,
                 receipt=result.receipt,
-                input_hash=input_hash,
+                input_hash=hashed,
                 started_at=started_at,
                 finished_at=datetime.now(UTC),
                 pid=os.getpid(),
@@ -125,7 +125,8 @@ def _digest(path: Path) -> str | None:
     return sha256(path) if path.is_file() else None
 
 
-def _hash(context: RunContext, stage: str, iteration: int, shard: int, inputs: Mapping[str, Json]) -> str:
+def input_hash(context: RunContext, stage: str, iteration: int, shard: int, inputs: Mapping[str, Json]) -> str:
+    """What a stage's record keeps of all that its result depends on, the configuration included."""
     everything = [context.config.identity, stage, iteration, shard, dict(inputs)]
     text = json.dumps(everything, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import shutil
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -126,3 +129,17 @@ def home_with_a_trajectory(folder: Path) -> Store:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_nothing_says_where_it_was_written(page: Path) -> None:
     assert re.findall(r"/work/|\.library|shared/|/tmp/|/root/", text_of(page)) == []
+
+
+def test_the_configuration_page_is_written_from_the_checkout_that_it_is_in(tmp_path: Path) -> None:
+    """Another agent_r1, with one key, while this one is on sys.path."""
+    for folder in ("docs", "agent_r1"):
+        (tmp_path / folder).mkdir()
+    script = shutil.copy(ROOT / "docs" / "configuration.py", tmp_path / "docs")
+    schema = {"properties": {"own_key": {"type": "string", "default": ""}}}
+    (tmp_path / "agent_r1" / "__init__.py").touch()
+    (tmp_path / "agent_r1" / "config.py").write_text(
+        f"class Config:\n    model_json_schema = staticmethod(lambda: {schema})\n"
+    )
+    subprocess.run([sys.executable, script], env={"PYTHONPATH": str(ROOT)}, cwd=ROOT, check=True)
+    assert "`own_key`" in text_of(tmp_path / "docs" / "configuration.md")

@@ -661,23 +661,6 @@ def test_gradients_are_clipped_to_max_grad_norm() -> None:
     assert float(clipped.norm()) == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_explained_variance_by_hand() -> None:
-    """Returns 1 and 3 (lam 1). Values 1 and 3 explain all; 1 and 1 nothing; 1 and 2 leave .25 of 1."""
-    settings = config(advantages={"lam": 1.0, "whiten": False})
-    rows = [row("a", [0, 1], [0, 1.0]), row("b", [0, 1], [0, 3.0])]
-    for values, explained in (((1.0, 3.0), 1.0), ((1.0, 1.0), 0.0), ((1.0, 2.0), 0.75)):
-        done, _ = run(settings, rows, critic(create(settings), *values))
-        assert done.metrics["ppo/explained_variance"] == pytest.approx(explained, abs=1e-6)
-
-
-def test_explained_variance_counts_action_tokens_only() -> None:
-    """As above where the given tokens between them have no value: returns 1 and 3, values 1 and 2."""
-    settings = config(advantages={"lam": 1.0, "whiten": False})
-    rows = [row("a", [0, 0, 0, 1], [0, 0, 0, 1.0]), row("b", [0, 1, 0, 0], [0, 3.0, 0, 0])]
-    done, _ = run(settings, rows, critic(create(settings), 1.0, 2.0))
-    assert done.metrics["ppo/explained_variance"] == pytest.approx(0.75, abs=1e-6)
-
-
 @pytest.mark.parametrize(("whiten", "largest"), [(False, 5.0), (True, math.sqrt(3))])
 def test_the_spread_of_advantages_before_whitening_and_the_largest_after(whiten: bool, largest: float) -> None:
     """A critic that says 0, rewards 1, 1, 1 and 5: mean 2, deviations -1, -1, -1 and 3, their square mean 3."""
@@ -714,11 +697,24 @@ def test_the_critic_learns_what_was_earned_whatever_the_lambda_of_advantages() -
     assert learner.policy.score(ids, mask, 1.0).values[mask].tolist() == pytest.approx([1, 1, 1], abs=0.1)
 
 
-def test_without_value_steps_the_critic_stays_as_it_is() -> None:
+def test_without_value_steps_the_critic_stays_as_it_is_and_nothing_is_computed_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settings = config({"value_steps": 0, "weight_decay": 0.1})
     policy = create(settings)
     before = copy.deepcopy(policy.value_head.state_dict())
+    monkeypatch.delattr(Policy, "states")
     run(settings, policy=policy)
+    assert same(before, policy.value_head.state_dict())
+
+
+def test_steps_of_the_critic_that_are_skipped_are_counted_with_the_policy_s() -> None:
+    """A reward of 3e38 makes the policy's step and the three of the critic infinite."""
+    settings = config({"value_steps": 3})
+    policy = create(settings)
+    before = copy.deepcopy(policy.value_head.state_dict())
+    done, _ = run(settings, sampled_by(policy, [row("a", [0, 1, 1], [0, 0, 3e38])]), policy)
+    assert done.metrics["ppo/skipped_updates"] == 4
     assert same(before, policy.value_head.state_dict())
 
 

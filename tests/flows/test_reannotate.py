@@ -74,10 +74,11 @@ def trajectory(iteration: int, question: str, attempt: int) -> Trajectory:
     return Trajectory("a", iteration, "train", question, attempt, iteration - 1, "answered", "Ann", 1.0, 1.0, turns)
 
 
-def sample(context: RunContext, iteration: int, annotated: bool = True) -> None:
+def sample(context: RunContext, iteration: int, annotated: bool = True, answer: str = "Ann") -> None:
     """What the run's rollout, of two shards, and annotate leave."""
     for shard in (0, 1):
-        made = [replace(trajectory(iteration, f"q{shard}", attempt), run=context.run) for attempt in (0, 1)]
+        alike = [trajectory(iteration, f"q{shard}", attempt) for attempt in (0, 1)]
+        made = [replace(each, run=context.run, answer=answer) for each in alike]
 
         def save(made: list[Trajectory] = made, shard: int = shard) -> Work:
             receipt: dict[str, Json] = {"trajectories": len(made), "action_tokens": 6}
@@ -91,7 +92,8 @@ def sample(context: RunContext, iteration: int, annotated: bool = True) -> None:
 @pytest.fixture
 def source(tmp_path: Path) -> RunContext:
     """Run a: iterations 1 and 2 are annotated, 3 is only sampled."""
-    settings = {"rollout": {"questions": 2, "attempts": 2, "shard_size": 2}, "seed": 3}
+    prices = {"evidence": 0.3, "turn": -0.05}
+    settings = {"rollout": {"questions": 2, "attempts": 2, "shard_size": 2}, "rewards": prices, "seed": 3}
     context = begin(tmp_path, "a", config(**settings)).context
     with context.store.write() as con:
         asked = [Question(f"q{shard}", "Who?", ("Ann",), (Evidence("p", 1), Evidence("r", 1))) for shard in (0, 1)]
@@ -270,6 +272,64 @@ def test_an_iteration_that_is_being_done_again_is_not_taken_in_part(
     with pytest.raises(RunError, match="run 'a' is doing iteration 2 again"):
         reprice(source)
     assert stored_row(source.home, "b").status == "failed"
+
+
+def stop_at(source: RunContext, stage: str, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reannotate that is stopped before that stage of iteration 2."""
+
+    def stopping(context: RunContext, name: str, iteration: int, *rest: object) -> object:
+        if (name, iteration, rest[2] if len(rest) > 2 else 0) == (stage, 2, shard):
+            raise KeyboardInterrupt
+        return run_stage(context, name, iteration, *rest)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.reannotate.run_stage", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            reprice(source)
+
+
+def sample_again(source: RunContext, answer: str) -> None:
+    """The other run does iteration 2 again: as many trajectories, of as many tokens."""
+    with source.store.write() as con:
+        stages.forget_from(con, "a", 2)
+    sample(stored_context(source.home, "a"), 2, answer=answer)
+
+
+def answers(source: RunContext, iteration: int) -> list[str | None]:
+    with source.store.read() as con:
+        return [one.answer for one in trajectories.load(con, "b", iteration, "train")]
+
+
+@pytest.mark.parametrize(("stage", "shard"), [("rollout", 1), ("annotate", 0)])
+def test_an_iteration_copied_in_part_is_copied_again_where_it_was_sampled_anew_since(
+    source: RunContext, stage: str, shard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_at(source, stage, shard, monkeypatch)
+    with source.store.read() as con:
+        before = [row for row in stages.of_run(con, "b") if row.iteration == 1]
+    sample_again(source, "Bob")
+    assert reprice(source)[1:] == [
+        "iteration 2  was copied in part, but a has sampled it anew since: copying it again",
+        "iteration 2  reward  1.100 ->  1.000",
+    ]
+    assert answers(source, 2) == ["Bob"] * 4
+    with source.store.read() as con:
+        assert [row for row in stages.of_run(con, "b") if row.iteration == 1] == before
+
+
+def test_the_same_trajectories_sampled_anew_are_not_copied_again(
+    source: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_at(source, "rollout", 1, monkeypatch)
+    sample_again(source, "Ann")
+    assert reprice(source)[1:] == ["iteration 2  reward  1.100 ->  1.000"]
+
+
+def test_an_iteration_that_is_priced_stays_as_it_is(source: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_at(source, "publish", 0, monkeypatch)
+    sample_again(source, "Bob")
+    assert reprice(source)[1:] == ["iteration 2  reward  1.100 ->  1.000"]
+    assert answers(source, 2) == ["Ann"] * 4
 
 
 def test_it_is_not_trained(source: RunContext) -> None:
