@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agent_r1.config import MaskConfig
 from agent_r1.model import pad
-from agent_r1.rewards import total
+from agent_r1.rewards import score_of
 from agent_r1.trajectory import Annotation
 
 
@@ -51,7 +51,7 @@ class Batch:
     def scores_B(self) -> Tensor:
         """The sum of each trajectory's rewards, in float64."""
         rewards = [[reward for row, _ in spans for reward in self.annotations[row].rewards] for spans in self.spans]
-        return torch.tensor([total(each) for each in rewards], dtype=torch.float64)
+        return torch.tensor([score_of(each) for each in rewards], dtype=torch.float64)
 
     @property
     def groups_B(self) -> Tensor:

@@ -21,7 +21,7 @@ COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 COMPONENTS = ("outcome", "evidence", "potential", "turn", "malformed", "failed", "repeated", "unanswered")
 
 
-def total(rewards: Iterable[float]) -> float:
+def score_of(rewards: Iterable[float]) -> float:
     """A trajectory's score: the sum of its rewards, so that sums which are equal but for rounding are equal."""
     return round(math.fsum(rewards), 9)
 
