@@ -5,7 +5,6 @@ Axes: S segments, T tokens of the longest segment, B trajectories, L tokens of t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from agent_r1.config import MaskConfig
 from agent_r1.model import pad
+from agent_r1.rewards import score_of
 from agent_r1.trajectory import Annotation
 
 
@@ -49,9 +49,9 @@ class Batch:
 
     @property
     def scores_B(self) -> Tensor:
-        """The sum of each trajectory's rewards, in float64; those that are equal but for rounding are equal."""
+        """The sum of each trajectory's rewards, in float64."""
         rewards = [[reward for row, _ in spans for reward in self.annotations[row].rewards] for spans in self.spans]
-        return torch.tensor([round(math.fsum(each), 9) for each in rewards], dtype=torch.float64)
+        return torch.tensor([score_of(each) for each in rewards], dtype=torch.float64)
 
     @property
     def groups_B(self) -> Tensor:

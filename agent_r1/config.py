@@ -385,6 +385,11 @@ class Config(_Section):
 
 
 def _contradictions(config: Config) -> list[str]:
+    return [*_of_questions(config), *_of_training(config)]
+
+
+def _of_questions(config: Config) -> list[str]:
+    """Contradictions of tools, data and world."""
     found = []
     known_tools = {"search", "sql", "lookup", "calculator"}
     for name in config.tools:
@@ -421,6 +426,12 @@ def _contradictions(config: Config) -> list[str]:
     for kind in config.world.kinds:
         if not set(HOPS_OF_KIND[kind]) & set(config.world.hops):
             found.append(f"world.kinds: {kind} has {HOPS_OF_KIND[kind][0]} hops, which world.hops does not ask for")
+    return found
+
+
+def _of_training(config: Config) -> list[str]:
+    """Contradictions of rewards, rollouts, updates and checkpoints."""
+    found = []
     if config.rewards.evidence > config.rewards.outcome:
         found.append(
             f"rewards.evidence {config.rewards.evidence} is above rewards.outcome {config.rewards.outcome}: "

@@ -6,12 +6,11 @@ each means. Storing is left to others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 from agent_r1.questions.records import Question
-from agent_r1.rewards import COMPONENTS, call_key, evidence_by_turn
+from agent_r1.rewards import COMPONENTS, call_key, evidence_by_turn, score_of
 from agent_r1.scoring import normalize_answer
 from agent_r1.trajectory import Annotation, CallRecord, Ending, Trajectory
 
@@ -63,7 +62,7 @@ def _group_metrics(trajectories: Sequence[Trajectory], annotations: Sequence[Ann
         earned.setdefault(row.trajectory_id, []).extend(row.rewards)
     groups: dict[str, list[float]] = {}
     for one in trajectories:
-        groups.setdefault(one.question_id, []).append(round(math.fsum(earned.get(one.trajectory_id, ())), 9))
+        groups.setdefault(one.question_id, []).append(score_of(earned.get(one.trajectory_id, ())))
     compared = [len(set(rewards)) == 1 for rewards in groups.values() if len(rewards) > 1]
     return {"rollout/group_zero_variance": sum(compared) / len(compared)} if compared else {}
 

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 RECENT = 3  # iterations whose mean counts as how it is now: a single one dips and recovers
+LISTED = 3  # items that are named; of the others only how many
 WINDOW = 4  # iterations on each side of a change; half of all where there are fewer than eight
 
 
@@ -41,10 +42,15 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """All values of a run by metric and iteration. `score` names the metric that the best checkpoint is best at."""
+    """All values of a run by metric and iteration. `score` names the metric that the best checkpoint is best at.
+
+    `evaluated` is False for a run that has no policy to evaluate, `grouped` where no estimator compares attempts.
+    """
 
     values: Mapping[str, Mapping[int, float]]
     score: str
+    evaluated: bool = True
+    grouped: bool = True
 
     def series(self, key: str) -> list[Point]:
         """The finite values of a metric by iteration; none where it was never measured."""
@@ -57,12 +63,14 @@ class History:
         return max((iteration for values in self.values.values() for iteration in values), default=0)
 
 
-def history(rows: Iterable[tuple[int, str, float]], score: str) -> History:
+def history(
+    rows: Iterable[tuple[int, str, float]], score: str, *, evaluated: bool = True, grouped: bool = True
+) -> History:
     """A history of rows (iteration, metric, value)."""
     values: dict[str, dict[int, float]] = {}
     for iteration, key, value in rows:
         values.setdefault(key, {})[iteration] = value
-    return History(values, score)
+    return History(values, score, evaluated, grouped)
 
 
 def now(points: Sequence[Point]) -> float:
@@ -90,6 +98,6 @@ def said(points: Sequence[Point]) -> str:
 
 def listed(iterations: Sequence[int]) -> str:
     """ "iterations 2, 5, 6 and 3 more"."""
-    shown = ", ".join(str(each) for each in iterations[:RECENT])
-    rest = len(iterations) - RECENT
+    shown = ", ".join(str(each) for each in iterations[:LISTED])
+    rest = len(iterations) - LISTED
     return f"iteration{'s' if len(iterations) > 1 else ''} {shown}{f' and {rest} more' if rest > 0 else ''}"

@@ -8,8 +8,9 @@ configuration's; 0 leaves a component out.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from agent_r1.config import RewardConfig
 from agent_r1.masks import segments
@@ -18,6 +19,11 @@ from agent_r1.trajectory import Annotation, CallRecord, Trajectory, Turn
 
 COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 COMPONENTS = ("outcome", "evidence", "potential", "turn", "malformed", "failed", "repeated", "unanswered")
+
+
+def score_of(rewards: Iterable[float]) -> float:
+    """A trajectory's score: the sum of its rewards, so that sums which are equal but for rounding are equal."""
+    return round(math.fsum(rewards), 9)
 
 
 def annotate(trajectory: Trajectory, question: Question, prices: RewardConfig) -> list[Annotation]:

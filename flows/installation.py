@@ -18,7 +18,7 @@ from rich.text import Text
 
 from agent_r1.errors import ConfigError, StoreError, StoreLockedError
 from agent_r1.questions.records import Json
-from flows.home import check_home
+from flows.home import check_home, trajectories_of
 from flows.reports import View, status
 from storage import runs
 from storage.database import SCHEMA_VERSION, Store, stored_version
@@ -127,9 +127,12 @@ def _store(found: Findings, home: Path) -> None:
     statuses = {row.run: status(home, row) for row in rows}
     facts["runs"] = dict(Counter(statuses.values()))
     for odd in ("killed", "failed"):
-        names = [run for run, state in statuses.items() if state == odd]
+        names = [row.run for row in rows if statuses[row.run] == odd and trajectories_of(row) is None]
+        copies = [row.run for row in rows if statuses[row.run] == odd and trajectories_of(row) is not None]
         if names:
             found.warnings.append(f"{odd}: {', '.join(names)} (agent-r1 resume RUN goes on)")
+        if copies:
+            found.warnings.append(f"{odd}: {', '.join(copies)} (the same agent-r1 reannotate command goes on)")
 
 
 def _environment(found: Findings) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from agent_r1.diagnosis import Alarm, diagnose
+from agent_r1.alarms import Alarm
+from agent_r1.diagnosis import diagnose
 from agent_r1.errors import RunError
 from agent_r1.history import History, history
 from agent_r1.questions.records import Json
@@ -148,7 +149,7 @@ def diagnosis(home: Path, name: str) -> View:
     home = find_home(home)
     row, context = stored_row(home, name), stored_context(home, name)
     with context.store.read() as con:
-        seen = _history(context, metrics.load(con, name))
+        seen = _history(context, metrics.load(con, name), evaluated=trajectories_of(row) is None)
     alarms = diagnose(seen)
     facts: dict[str, Json] = {
         "run": name,
@@ -187,7 +188,7 @@ def after_training(context: RunContext, home_option: str) -> View:
     with context.store.read() as con:
         rows = metrics.load(con, context.run)
     grid = tables.learning(context.run, rows)
-    alarms = [_alarm_line(alarm) for alarm in diagnose(_history(context, rows))]
+    alarms = [_alarm_line(alarm) for alarm in diagnose(_history(context, rows, evaluated=True))]
     name = context.run
     mlflow = context.tracking_uri or f"sqlite:///{context.home / 'mlflow.db'}"
     where = f"trajectories.run = $${name}$$"  # DuckDB's other quotes: no ' inside the shell's
@@ -215,8 +216,13 @@ def after_training(context: RunContext, home_option: str) -> View:
     return View({"learning": grid.records(), "alarms": [*alarms]}, draw)
 
 
-def _history(context: RunContext, rows: Sequence[MetricRow]) -> History:
-    return history(((row.iteration, row.key, row.value) for row in rows), context.config.evaluation.metric)
+def _history(context: RunContext, rows: Sequence[MetricRow], *, evaluated: bool) -> History:
+    return history(
+        ((row.iteration, row.key, row.value) for row in rows),
+        context.config.evaluation.metric,
+        evaluated=evaluated,
+        grouped=context.config.advantages.grouped,
+    )
 
 
 def _alarm_line(alarm: Alarm) -> str:

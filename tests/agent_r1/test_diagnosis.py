@@ -9,22 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from agent_r1.alarms import Alarm
 from agent_r1.config import Config
-from agent_r1.diagnosis import RULES, Alarm, diagnose
+from agent_r1.diagnosis import RULES, diagnose
 from agent_r1.history import history
 
 SCORE = "eval/sampled/exact_match"
 Metrics = Mapping[str, Sequence[float]]
 
 
-def alarms(metrics: Metrics) -> dict[str, Alarm]:
+def alarms(metrics: Metrics, evaluated: bool = True, grouped: bool = True) -> dict[str, Alarm]:
     """What is raised by name. Values count up from iteration 1, those of evaluations from 0."""
     rows = [
         (iteration, key, value)
         for key, values in metrics.items()
         for iteration, value in enumerate(values, start=0 if key.startswith("eval/") else 1)
     ]
-    return {alarm.name: alarm for alarm in diagnose(history(rows, SCORE))}
+    return {alarm.name: alarm for alarm in diagnose(history(rows, SCORE, evaluated=evaluated, grouped=grouped))}
 
 
 LONG = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8]
@@ -130,6 +131,15 @@ CASES: Sequence[tuple[str, Metrics, Metrics]] = [
 def test_a_rule_fires_and_does_not(name: str, fires: Metrics, silent: Metrics) -> None:
     assert name in alarms(fires)
     assert name not in alarms(silent)
+
+
+def test_a_run_that_is_never_evaluated_is_not_blamed_for_it() -> None:
+    assert alarms({"rollout/answered": [0.9]}, evaluated=False) == {}
+    assert alarms({SCORE: [0.0] * 9}, evaluated=False) == {}
+
+
+def test_attempts_of_equal_reward_matter_to_group_estimators_alone() -> None:
+    assert alarms({SCORE: LONG, "rollout/group_zero_variance": [0.9]}, grouped=False) == {}
 
 
 def test_every_rule_is_tried() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from agent_r1.config import RewardConfig
 from agent_r1.questions.records import Evidence, Json, Question
-from agent_r1.rewards import annotate, evidence_by_turn, reward_parts
+from agent_r1.rewards import annotate, evidence_by_turn, reward_parts, score_of
 from agent_r1.tools.protocol import Source
 from agent_r1.trajectory import CallRecord, Ending, Trajectory, Turn
 
@@ -276,3 +276,9 @@ def test_a_query_shows_a_fact_that_it_asked_for_and_that_came_back(query: str, t
     assert evidence_by_turn([turn], asked) == [found]
     other = Turn(0, 0, (1,), (2,), (0.0,), "", (sql_call(query, text, name="calculator"),))
     assert evidence_by_turn([other], asked) == [0]
+
+
+def test_scores_that_differ_by_rounding_alone_are_equal() -> None:
+    assert 0.1 + 0.2 != 0.3
+    assert score_of([0.1, 0.2]) == score_of([0.3]) == 0.3
+    assert score_of([]) == 0.0

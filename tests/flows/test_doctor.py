@@ -16,6 +16,7 @@ from fakes import Fakes
 
 from flows import installation
 from flows.cli import main
+from flows.home import TRAJECTORIES_OF
 from storage import metrics, runs
 from storage.database import SCHEMA_VERSION, Store
 from storage.runs import RunRow
@@ -34,11 +35,14 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "PATIENCE", 0.0)
 
 
-def add_run(home: Path, run: str, values: Mapping[str, Sequence[float]], status: str = "finished") -> None:
+def add_run(
+    home: Path, run: str, values: Mapping[str, Sequence[float]], status: str = "finished", copied_from: str = ""
+) -> None:
     """A run with metrics from iteration 0 on."""
     row = RunRow(
-        run=run, config={}, identity="i", seed=0, code_version="1", library_versions={}, status=status, created_at=NOW
-    )
+        run=run, config={}, identity="i", seed=0, code_version="1", library_versions={}, status=status, created_at=NOW,
+        notes=[{"what": TRAJECTORIES_OF, "after": copied_from}] if copied_from else [],
+    )  # fmt: skip
     with Store(home / "store.duckdb").write() as con:
         runs.insert(con, row)
         for iteration in range(max(map(len, values.values()), default=0)):
@@ -153,6 +157,18 @@ def test_runs_are_counted_by_status_and_dead_ones_named(tmp_path: Path, capsys: 
     out = capsys.readouterr().out
     assert "2 finished, 1 killed, 1 failed" in out
     assert "\nwarning: killed: b" in out
+
+
+def test_a_reannotated_run_goes_on_by_the_same_command_and_needs_no_evaluations(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    add_run(tmp_path, "a", {}, "failed")
+    add_run(tmp_path, "b", {"rollout/answered": [0.9, 0.9]}, "failed", copied_from="a")
+    assert asked(capsys, "--home", str(tmp_path))["warnings"] == [
+        "failed: a (agent-r1 resume RUN goes on)",
+        "failed: b (the same agent-r1 reannotate command goes on)",
+    ]
+    assert asked(capsys, "b", "--home", str(tmp_path))["alarms"] == []
 
 
 @contextmanager
