@@ -56,7 +56,7 @@ def test_the_same_identity_goes_on_and_operational_changes_are_noted(tmp_path: P
 
 def test_another_identity_is_refused_naming_the_keys_with_both_values(tmp_path: Path) -> None:
     computed(tmp_path, "a")
-    with pytest.raises(RunError, match=r"seed is 0 there and 1 here; rewards.turn is -0.05 there and 0.0 here"):
+    with pytest.raises(RunError, match=r"seed is 0 there and 1 here; rewards.turn is -0.02 there and 0.0 here"):
         begin(tmp_path, "a", config(seed=1, rewards={"turn": 0.0}, iterations=9))
     assert stored_row(tmp_path, "a").config["iterations"] == 2
 
