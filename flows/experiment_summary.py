@@ -83,10 +83,9 @@ def _provenance(results: Sequence[RunResult]) -> list[str]:
     if names:
         found.append(f"made with several versions of {', '.join(names)}")
     for key in ("device", "threads"):
-        values = {result.config.get(key) for result in results}
+        values = sorted({str(result.config.get(key) or "torch's choice") for result in results})
         if len(values) > 1:
-            listed = ", ".join(sorted("torch's choice" if value is None else str(value) for value in values))
-            found.append(f"made with several settings of {key}: {listed}")
+            found.append(f"made with several settings of {key}: {', '.join(values)}")
     if len({as_json(result.machine) for result in results}) > 1:
         found.append("made on several kinds of machine: seconds are not comparable")
     for seed in sorted({result.seed for result in results}):

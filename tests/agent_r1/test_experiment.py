@@ -20,10 +20,10 @@ TREE: dict[str, Json] = {
 }
 
 
-def made(tmp_path: Path, base: dict[str, Json] = BASE, **changes: Json) -> Plan:
+def made(tmp_path: Path, **changes: Json) -> Plan:
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump({**TREE, **changes}))
-    return plan(load(path), "x", base, "x.yaml")
+    return plan(load(path), "x", BASE, "x.yaml")
 
 
 def test_each_variant_and_seed_is_a_run_seed_by_seed(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_start_does_no_iteration_and_no_test(tmp_path: Path) -> None:
     config = made(tmp_path).bases[3].config
     assert (config.seed, config.iterations, config.evaluation.test) == (3, 0, False)
     assert config.tracking.tags["variant"] == "base"
-    tested = made(tmp_path, base={**BASE, "evaluation": {"test": True}})
+    tested = plan(load(tmp_path / "x.yaml"), "x", {**BASE, "evaluation": {"test": True}}, "x.yaml")
     assert not tested.bases[3].config.evaluation.test, "whatever the base configuration says"
 
 
