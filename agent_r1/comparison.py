@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import bootstrap
 
+from agent_r1.curves import Curve, area, first_reach, level, levels
 from agent_r1.experiment import Experiment
 
 VALIDATION = "eval/sampled/exact_match"
@@ -20,8 +21,6 @@ TOKENS = "rollout/action_tokens"
 TRAINING = ("time/rollout_seconds", "time/annotate_seconds", "time/update_seconds")
 CONFIDENCE = 0.95
 RESAMPLES = 9999
-Curve = Mapping[int, float]
-"""Values by iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,30 +138,6 @@ def summarise(experiment: Experiment, runs: Sequence[Measured]) -> Summary:
     pairs = [pair for pair in experiment.comparisons if {*pair} <= {*found} and found[pair[0]].keys() & found[pair[1]]]
     comparisons = [_comparison(pair, found[pair[0]], found[pair[1]], experiment) for pair in pairs]
     return Summary(variants, comparisons, _remarks(variants, comparisons))
-
-
-def level(curve: Curve, last: int) -> float:
-    """The mean of the last so many values."""
-    return float(np.mean([curve[i] for i in sorted(curve)[-last:]]))
-
-
-def levels(curve: Curve, last: int) -> Curve:
-    """The level at each iteration, the mean of the last so many values up to it, from the first that has as many."""
-    places = sorted(curve)
-    first = min(last, len(places))
-    return {i: level({j: curve[j] for j in places[:k]}, last) for k, i in enumerate(places[first - 1 :], first)}
-
-
-def area(curve: Curve) -> float:
-    """The mean height of a curve between its first and last iteration, by the trapezoid rule."""
-    places = sorted(curve)
-    values = [curve[i] for i in places]
-    return float(np.trapezoid(values, places)) / (places[-1] - places[0]) if len(places) > 1 else values[0]
-
-
-def first_reach(curve: Curve, goal: float) -> int | None:
-    """The first iteration whose value is at least the goal."""
-    return next((i for i in sorted(curve) if curve[i] >= goal), None)
 
 
 def training_seconds(run: Measured, until: int | None = None) -> float:

@@ -7,17 +7,14 @@ import pytest
 from agent_r1.comparison import (
     Estimate,
     Measured,
-    area,
     estimate,
-    first_reach,
-    level,
-    levels,
     ratio,
     reached,
     summarise,
     training_seconds,
 )
 from agent_r1.config import checked
+from agent_r1.curves import area, first_reach, level, levels
 from agent_r1.experiment import Experiment
 
 CURVE = {0: 0.1, 2: 0.5, 4: 0.3, 6: 0.9}
