@@ -44,6 +44,13 @@ TABLES: dict[str, tuple[Relation, ...]] = {
 }
 """Kind of entity -> its relations. The kind is the table's name; `name` is its first column."""
 
+HOPS_OF_KIND: dict[str, tuple[int, ...]] = {
+    "compositional": (1, 2, 3, 4),
+    "comparison": (2,),
+    "bridge_comparison": (4,),
+}
+"""Kind of question -> the numbers of hops that it can have."""
+
 YEARS = range(1900, 2000)
 
 EARLIER = {
