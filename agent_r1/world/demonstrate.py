@@ -6,6 +6,7 @@ A demonstration is the text of each action; what the tools answer is found out b
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -52,11 +53,24 @@ def sloppy(question: Question, tool: str, observe: Observe, rng: np.random.Gener
         asked = relations[rng.integers(len(relations))] if rng.random() < WRONG_RELATION else relation
         seen = observe(text := call(tool, entity, asked))
         yield text
-        if not seen.startswith(("nothing", "error")):
-            entity = seen
+        entity = _found(seen, tool, entity, asked) or entity
         if rng.random() < STOP_EARLY:
             break
     yield f"<answer>{entity}</answer>"
+
+
+def _found(seen: str, tool: str, entity: str, relation: str) -> str | None:
+    """The value that a tool's answer names, None where it names none."""
+    if seen.startswith("error"):
+        return None
+    if tool == "lookup":
+        return None if seen.startswith("nothing") else seen
+    if tool == "sql":
+        return None if seen.endswith("(no rows)") else seen.splitlines()[-1]
+    phrasings = {each for relations in TABLES.values() for r in relations if r.name == relation for each in r.phrasings}
+    says = rf"The (?:{'|'.join(map(re.escape, sorted(phrasings)))}) of {re.escape(entity)} is (\w+)\."
+    match = re.search(says, seen)
+    return match and match[1]
 
 
 def call(tool: str, entity: str, relation: str) -> str:
