@@ -18,7 +18,7 @@ from agent_r1.experiment import Piece, Plan
 from agent_r1.questions.records import Json
 from flows.home import check_run_name, find_row, stored_context, stored_row
 from flows.locks import RunInUse, holder, run_lock
-from flows.start import differing, started_from
+from flows.start import begin, differing, started_from
 from storage import metrics, results, stages
 from storage.results import RunResult
 from tasks.stage import intact
@@ -171,7 +171,6 @@ def _finished(home: Path, piece: Piece, start_from: str | None) -> bool:
 
 def _train(home: Path, piece: Piece, start_from: str | None, say: Say) -> None:
     from flows.session import run_training
-    from flows.start import begin
 
     run_training(home, piece.run, lambda: begin(home, piece.run, piece.config, start_from), say)
 

@@ -37,16 +37,23 @@ def evaluate(context: RunContext, iteration: int, prepared: Receipt, checkpoint:
 
 def _evaluate(context: RunContext, iteration: int) -> Work:
     ids = question_ids(context, "validation")[: context.config.evaluation.questions]
+    return answered(context, iteration, "validation", ids, MODES, "eval")
+
+
+def answered(
+    context: RunContext, iteration: int, split: str, ids: Sequence[str], purposes: Sequence[Purpose], group: str
+) -> Work:
+    """A checkpoint's answers to questions of a split, a trajectory for each purpose; metrics under `group`."""
     questions = load_questions(context, ids)
     policy = sampling_policy(context, iteration)
-    with open_split(context, "validation", policy) as environment:
-        made = answer(policy, environment, questions, context.config, context.run, iteration, MODES)
+    with open_split(context, split, policy) as environment:
+        made = _answer(policy, environment, questions, context.config, context.run, iteration, purposes)
 
     def save(con: Connection) -> None:
-        for mode, rows in made.items():
-            trajectories.save(con, context.run, iteration, mode, 0, rows)
+        for purpose, rows in made.items():
+            trajectories.save(con, context.run, iteration, purpose, 0, rows)
 
-    return Work({"questions": len(questions)}, save, score(made, questions))
+    return Work({"questions": len(questions)}, save, _score(made, questions, group))
 
 
 def evaluate_target(policy: str, config: Config, data: Path | None, split: str) -> dict[str, float]:
@@ -59,10 +66,10 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
         if chosen.world is not None:
             write_database(chosen.world, database)
         with open_environment(config, database, chosen.passages, loaded.tokenizer) as environment:
-            return score(answer(loaded, environment, questions, config, "evaluate", 0, MODES), questions)
+            return _score(_answer(loaded, environment, questions, config, "evaluate", 0, MODES), questions)
 
 
-def answer(
+def _answer(
     policy: Policy,
     environment: Environment,
     questions: Mapping[str, Question],
@@ -83,7 +90,7 @@ def answer(
     return made
 
 
-def score(
+def _score(
     made: Mapping[Purpose, Sequence[Trajectory]], questions: Mapping[str, Question], group: str = "eval"
 ) -> dict[str, float]:
     """The metrics of a group, `<group>/greedy/...` and `<group>/sampled/...`."""
