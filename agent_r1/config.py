@@ -235,9 +235,6 @@ class PpoConfig(_Section):
         default=None, gt=0, description="stop an update whose KL to the sampling policy passes it"
     )
     warmup_updates: int = Field(default=0, ge=0, description="updates over which the learning rates rise")
-    half_life: float | None = Field(
-        default=None, gt=0, description="iterations in which the learning rates fall by half, none: they stay"
-    )
     max_grad_norm: float = Field(default=1.0, gt=0, description="a longer gradient is scaled down to it")
 
     @model_validator(mode="after")

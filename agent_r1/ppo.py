@@ -191,8 +191,6 @@ def _loss(
 
 def _set_learning_rates(learner: Learner, config: Config, iteration: int) -> None:
     scale = min(1.0, iteration / config.ppo.warmup_updates) if config.ppo.warmup_updates else 1.0
-    if config.ppo.half_life is not None:
-        scale *= 0.5 ** ((iteration - 1) / config.ppo.half_life)
     for optimizer, rate in (
         (learner.optimizer, config.ppo.learning_rate),
         (learner.critic_optimizer, config.ppo.value_learning_rate),

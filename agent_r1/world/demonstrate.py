@@ -29,7 +29,7 @@ def facts_of(question: Question) -> list[tuple[str, str, str]]:
 
 
 def expert(question: Question, tool: str) -> Iterator[str]:
-    """The actions of a good demonstration: one call for each hop, a comparison left to SQL, then the answer."""
+    """The actions of a good demonstration: a call for each hop, the choice between two left to SQL, then the answer."""
     facts = facts_of(question)
     for subject, relation, _ in facts:
         yield call(tool, subject, relation)
@@ -39,9 +39,12 @@ def expert(question: Question, tool: str) -> Iterator[str]:
 
 
 def _comparison(facts: Sequence[tuple[str, str, str]]) -> str:
-    """The query that compares the two things found out: which year is earlier, or whether two names are one."""
-    first, second = [value for _, relation, value in facts if relation == facts[-1][1]]
-    return f"SELECT {first} < {second}" if first.isdecimal() else f"SELECT '{first}' = '{second}'"
+    """The query that compares the two things found out and says the answer: the earlier one, or if they are one."""
+    one, other = [value for _, relation, value in facts if relation == facts[-1][1]]
+    if one.isdecimal():
+        first, second = dict.fromkeys(subject for subject, relation, _ in facts if relation == facts[0][1])
+        return f"SELECT if({one} < {other}, '{first}', '{second}')"
+    return f"SELECT if('{one}' = '{other}', 'yes', 'no')"
 
 
 def sloppy(question: Question, tool: str, observe: Observe, rng: np.random.Generator) -> Iterator[str]:

@@ -648,14 +648,6 @@ def test_learning_rates_rise_over_the_warm_up() -> None:
         assert rates == pytest.approx([0.4 * scale, 0.8 * scale])
 
 
-def test_learning_rates_halve_with_every_half_life() -> None:
-    settings = config({"half_life": 4, "learning_rate": 0.4, "value_learning_rate": 0.8})
-    for iteration, scale in ((1, 1.0), (3, 0.5**0.5), (5, 0.5), (9, 0.25)):
-        _, learner = run(settings, iteration=iteration)
-        rates = [one.param_groups[0]["lr"] for one in (learner.optimizer, learner.critic_optimizer)]
-        assert rates == pytest.approx([0.4 * scale, 0.8 * scale])
-
-
 def test_gradients_are_clipped_to_max_grad_norm() -> None:
     clipped = gradient(config({"max_grad_norm": 1e-3}))
     assert float(clipped.norm()) == pytest.approx(1e-3, rel=1e-3)
