@@ -113,13 +113,17 @@ def micro_batches(batch: Batch, rows: Tensor, config: Config) -> Sequence[Tensor
     return by_length.split(config.ppo.micro_batch)
 
 
+ROUNDING = 1e-5
+"""Returns that are equal but for sums of 32-bit numbers are no further apart."""
+
+
 def explained_variance(batch: Batch, credit: Credited) -> float:
-    """How much of the variance of what the critic learns it foresaw: 1 all, 0 nothing."""
+    """How much of the variance of what the critic learns it foresaw: 1 all, 0 nothing, or nothing there to foresee."""
     mask = batch.credit_mask_S_T
     returns, values = credit.targets[mask], credit.values[mask]
     variance = float(returns.var(correction=0)) if returns.numel() else 0.0
     residual = float((returns - values).var(correction=0)) if returns.numel() else 0.0
-    return 1 - residual / variance if variance > 0 else 0.0
+    return 1 - residual / variance if variance > ROUNDING**2 else 0.0
 
 
 def _deviation(values: Tensor) -> float:

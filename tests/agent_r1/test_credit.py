@@ -43,6 +43,12 @@ def test_explained_variance_is_of_the_targets_over_action_tokens(values: tuple[f
     assert explained_variance(made, seen) == pytest.approx(explained)
 
 
+def test_where_returns_differ_by_rounding_there_is_nothing_to_explain() -> None:
+    """An update without any reward once reported -3e13."""
+    made = batch([0, 1], [0, 1])
+    assert explained_variance(made, credited(made, [[7, 0.5], [7, 0.1]], [[0, 1e-8], [0, 0.0]])) == 0.0
+
+
 def test_the_value_loss_is_half_the_mean_squared_error_to_the_targets_over_action_tokens() -> None:
     """Errors 1 and 2: (1 + 4) / 2 / 2."""
     made = batch([0, 0, 1], [0, 1, 0])
