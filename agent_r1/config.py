@@ -126,6 +126,13 @@ class WorldConfig(_Section):
         return one * (3 + self.warm_start_scale)
 
 
+class SearchConfig(_Section):
+    """What the search tool shows."""
+
+    results: int = Field(default=3, ge=1, description="passages of one search")
+    max_characters: int | None = Field(default=None, ge=1, description="of a passage's text; none: all of it")
+
+
 class RolloutConfig(_Section):
     """How trajectories are sampled."""
 
@@ -345,6 +352,7 @@ class Config(_Section):
     tools: tuple[str, ...] = Field(
         default=("lookup",), min_length=1, description="any of search, sql, lookup, calculator"
     )
+    search: SearchConfig = SearchConfig()
     rollout: RolloutConfig = RolloutConfig()
     rewards: RewardConfig = RewardConfig()
     advantages: AdvantageConfig = AdvantageConfig()
@@ -363,8 +371,14 @@ class Config(_Section):
 
     @property
     def identity(self) -> str:
-        """A hash of every key that says what the run computes; two runs with one identity compute the same."""
-        return hashlib.sha256(json.dumps(self.identity_keys(), sort_keys=True).encode()).hexdigest()[:16]
+        """A hash of every key that says what the run computes and is not at its default.
+
+        So a key that a later version adds, with what was done before as its default, leaves stored runs as they are. A
+        default that changed shows where stored configurations are compared with new ones, key by key.
+        """
+        default = Config().flat()
+        said = {key: value for key, value in self.identity_keys().items() if value != default[key]}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def identity_keys(self) -> dict[str, Json]:
         """The flat keys (`ppo.epochs`) and values that make up the identity."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from agent_r1.chat import Chat
-from agent_r1.config import Config
+from agent_r1.config import Config, SearchConfig
 from agent_r1.questions.records import Passage
 from agent_r1.tool_calls import ParsedTurn, ToolCall
 from agent_r1.tools.calculator import Calculator
@@ -24,10 +24,12 @@ from agent_r1.world.lookup import LookupTool
 MAX_CALLS = 8
 
 
-def open_tools(names: Sequence[str], database: Path, passages: Sequence[Passage]) -> tuple[Tool, ...]:
+def open_tools(
+    names: Sequence[str], database: Path, passages: Sequence[Passage], search: SearchConfig
+) -> tuple[Tool, ...]:
     """The tools of a configuration, over one split's database (where it has one) and passages."""
     makers: dict[str, Callable[[], Tool]] = {
-        "search": lambda: SearchTool(passages),
+        "search": lambda: SearchTool(passages, search.results, search.max_characters),
         "sql": lambda: SqlTool(database),
         "lookup": lambda: LookupTool(database),
         "calculator": Calculator,
@@ -83,7 +85,7 @@ def open_environment(
     config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Environment]:
     """The environment of a configuration for a policy's tokenizer; its tools are closed at the end."""
-    tools = open_tools(config.tools, database, passages)
+    tools = open_tools(config.tools, database, passages, config.search)
     limits = config.rollout
     try:
         chat = Chat(tokenizer, tools, limits.system_prompt)

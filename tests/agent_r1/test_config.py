@@ -274,6 +274,14 @@ def test_identity_changes_with_what_is_computed(key: str, value: Json) -> None:
     assert differing == {key}
 
 
+def test_a_key_that_a_later_version_adds_leaves_identities_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored runs go on: an added key stands at its default, which is no part of the hash."""
+    before = parse({"seed": 2}, "f").identity
+    flat = Config.flat
+    monkeypatch.setattr(Config, "flat", lambda self: {**flat(self), "search.added_later": 7})
+    assert parse({"seed": 2}, "f").identity == before
+
+
 def test_identity_does_not_depend_on_how_the_keys_were_written(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("ppo: {epochs: 3, learning_rate: 1e-4}\nseed: 2\n")

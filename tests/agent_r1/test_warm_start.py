@@ -14,7 +14,7 @@ from scripted import SMALL
 from torch import Tensor
 
 from agent_r1.chat import Chat
-from agent_r1.config import Config, parse
+from agent_r1.config import Config, SearchConfig, parse
 from agent_r1.dataset import splits
 from agent_r1.environment import Environment, open_tools
 from agent_r1.errors import DataError
@@ -50,7 +50,7 @@ def environment(policy: Policy, settings: Config, folder: Path) -> Iterator[tupl
     split = splits(settings)[0]
     assert split.world is not None
     write_database(split.world, folder / "w.duckdb")
-    tools = open_tools(settings.tools, folder / "w.duckdb", split.passages)
+    tools = open_tools(settings.tools, folder / "w.duckdb", split.passages, settings.search)
     yield list(split.questions), Environment(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
 
 
@@ -127,7 +127,7 @@ def test_demonstrations_are_learned(policy: Policy, tmp_path: Path) -> None:
 
 def test_real_questions_are_demonstrated_with_their_evidence(policy: Policy, tmp_path: Path) -> None:
     settings = file_config(steps=2)
-    tools = open_tools(("search",), tmp_path, FILE_QUESTION.passages)
+    tools = open_tools(("search",), tmp_path, FILE_QUESTION.passages, SearchConfig())
     pupil = copied(policy)
     world = Environment(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
     metrics = warm_start(pupil, [FILE_QUESTION], world, settings)
@@ -136,7 +136,7 @@ def test_real_questions_are_demonstrated_with_their_evidence(policy: Policy, tmp
 
 
 def test_questions_that_cannot_be_demonstrated_are_a_data_error(policy: Policy, tmp_path: Path) -> None:
-    tools = open_tools(("search",), tmp_path, FILE_QUESTION.passages)
+    tools = open_tools(("search",), tmp_path, FILE_QUESTION.passages, SearchConfig())
     world = Environment(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
     with pytest.raises(DataError, match=r"warm_start\.steps"):
         warm_start(copied(policy), [replace(FILE_QUESTION, evidence=())], world, file_config(steps=1))
