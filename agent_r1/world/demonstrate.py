@@ -39,12 +39,19 @@ def expert(question: Question, tool: str) -> Iterator[str]:
 
 
 def _comparison(facts: Sequence[tuple[str, str, str]]) -> str:
-    """The query that compares the two things found out and says the answer: the earlier one, or if they are one."""
-    one, other = [value for _, relation, value in facts if relation == facts[-1][1]]
-    if one.isdecimal():
-        first, second = dict.fromkeys(subject for subject, relation, _ in facts if relation == facts[0][1])
-        return f"SELECT if({one} < {other}, '{first}', '{second}')"
-    return f"SELECT if('{one}' = '{other}', 'yes', 'no')"
+    """The query whose result is the answer: which of two is earlier, or whether they are one. It names no year."""
+    (one, relation, found), (other, _, also_found) = [fact for fact in facts if fact[1] == facts[-1][1]]
+    if not found.isdecimal():
+        return f"SELECT if('{found}' = '{also_found}', 'yes', 'no')"
+    earlier = f"min_by(name, {relation})"
+    first, second = dict.fromkeys(subject for subject, asked, _ in facts if asked == facts[0][1])
+    if first != one:  # a bridge: the earlier person leads back to the film
+        earlier = f"if({earlier} = '{one}', '{first}', '{second}')"
+    return f"SELECT {earlier} FROM {_table(relation)} WHERE name IN ('{one}', '{other}')"
+
+
+def _table(relation: str) -> str:
+    return next(kind for kind, relations in TABLES.items() if relation in [r.name for r in relations])
 
 
 def sloppy(question: Question, tool: str, observe: Observe, rng: np.random.Generator) -> Iterator[str]:
@@ -81,8 +88,7 @@ def call(tool: str, entity: str, relation: str) -> str:
     if tool == "lookup":
         arguments = {"entity": entity, "relation": relation}
     elif tool == "sql":
-        table = next(kind for kind, relations in TABLES.items() if relation in [r.name for r in relations])
-        arguments = {"query": f"SELECT {relation} FROM {table} WHERE name = '{entity}'"}
+        arguments = {"query": f"SELECT {relation} FROM {_table(relation)} WHERE name = '{entity}'"}
     else:
         arguments = {"query": f"{entity} {relation.replace('_', ' ')}"}
     return _tool_call(tool, arguments)
