@@ -21,7 +21,7 @@ from typing import IO
 
 from agent_r1.errors import AgentR1Error
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 STOP_SECONDS = 10.0
 RECORD_SECONDS = 10.0
 CHILD = Path(__file__).with_name("server_child.py")
