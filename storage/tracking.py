@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 import urllib.error
 import urllib.request
@@ -54,12 +55,18 @@ def check_reachable(uri: str) -> None:
     """StoreError where no server answers, with whatever, at an http(s) address. MLflow itself would try for minutes."""
     if not uri.startswith(("http://", "https://")):
         return
+    shown = _without_login(uri)
     try:
-        urllib.request.urlopen(uri, timeout=PROBE_SECONDS).close()
+        urllib.request.urlopen(shown, timeout=PROBE_SECONDS).close()
     except urllib.error.HTTPError:
         return
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise StoreError(f"MLflow at {uri} (MLFLOW_TRACKING_URI) does not answer: {error}") from error
+        raise StoreError(f"MLflow at {shown} (MLFLOW_TRACKING_URI) does not answer: {error}") from error
+
+
+def _without_login(uri: str) -> str:
+    """The address without the user and password that may stand in it: what may be shown, and probed."""
+    return re.sub(r"^(\w[\w+.-]*://)[^/?#]*@", r"\1", uri)
 
 
 class Tracker:
@@ -230,7 +237,9 @@ class Tracker:
                 return call()
             except Exception as error:  # a boundary: errors of SQLAlchemy, alembic and requests come through MLflow
                 if "database is locked" not in str(error) or time.monotonic() > deadline:
-                    raise StoreError(f"MLflow at {self.uri}: {' '.join(str(error).split())}") from error
+                    shown = _without_login(self.uri)
+                    said = " ".join(str(error).replace(self.uri, shown).split())
+                    raise StoreError(f"MLflow at {shown}: {said}") from error
             time.sleep(0.2)
 
 

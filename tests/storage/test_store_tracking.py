@@ -264,6 +264,9 @@ def test_a_server_that_does_not_answer_is_known_in_seconds(tmp_path: Path) -> No
     assert time.monotonic() - started < 5
     assert "\n" not in str(caught.value)
     check_reachable(f"sqlite:///{tmp_path}/mlflow.db")
+    with pytest.raises(StoreError, match=r"^MLflow at http://127.0.0.1:\d+ .*refused") as caught:
+        check_reachable(address.replace("://", "://me:s@cret@"))
+    assert "cret" not in str(caught.value), "a password is not shown"
 
 
 def test_a_server_that_answers_with_an_error_is_there() -> None:
