@@ -8,6 +8,7 @@ TORCH_INDEX ?=
 SEED ?=
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SEEDED := --set seed=$(SEED) --set world.seed=$(SEED) --run quickstart-seed$(SEED)
 
@@ -27,10 +28,10 @@ quickstart: install ## train the built-in example: a policy from nothing learns 
 	$(BIN)/agent-r1 train $(if $(SEED),$(SEEDED))
 
 test: install ## run the tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) --dist=loadfile -m "not slow"
 
 test-slow: install ## run the slow tests: a run killed in every stage, and others
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 lint: install ## check style and types (pyright needs Node.js and fetches it where there is none)
 	$(BIN)/ruff check .
