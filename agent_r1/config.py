@@ -151,7 +151,7 @@ class RolloutConfig(_Section):
     )
     earlier_thinking: Literal["keep", "drop"] = Field(
         default="keep",
-        description="keep: a turn sees the turns before it exactly as sampled; drop: without their <think> blocks, "
+        description="keep: a turn sees the turns before it exactly as sampled; drop: without their `<think>` blocks, "
         "in a context of its own (a new segment)",
     )
     tool_timeout: float = Field(
