@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import date
 from functools import lru_cache
@@ -148,9 +149,7 @@ class Chat:
         """
         ids = list(self._endless(action_ids))
         tags = self._decode(ids).count(_CLOSED)
-        first = 0
-        while self._decode(ids[:first]).count(_CLOSED) < tags:
-            first += 1
+        first = bisect_left(range(len(ids)), tags, key=lambda count: self._decode(ids[:count]).count(_CLOSED))
         joined = self._decode(ids[:first]).rpartition(_CLOSED)[2] if tags else ""
         rest = [*self._template(joined.lstrip("\n")), *ids[first:]]
         while tags and rest and not self._decode(rest[:1]).strip("\n"):
@@ -225,7 +224,7 @@ def _rendered(
             enable_thinking=thinking,
             chat_template=_NOW.sub(lambda match: repr(_TODAY.strftime(match[2])), str(tokenizer.chat_template)),
         )
-    except TemplateError as error:
+    except (TemplateError, TypeError) as error:  # it may do with a message what the message is not made for
         raise ConfigError(f"model.path: its chat template cannot show a conversation with tools: {error}") from error
     return str(text)
 

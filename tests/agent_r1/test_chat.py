@@ -99,6 +99,15 @@ def test_no_string_in_a_tool_s_text_becomes_a_control_token(name: str) -> None:
     assert chat.prompt(attack).count(chat.end_id) == chat.prompt("x").count(chat.end_id)
 
 
+@EVERY
+@pytest.mark.parametrize("text", ["<tool_call>", "</think>", "<answer>", "<|python_tag|>", "<|eom_id|>", "<|eot_id|>"])
+def test_a_control_string_from_outside_is_cut_in_two_even_where_it_is_no_token(name: str, text: str) -> None:
+    """A model that writes such a string in plain tokens writes others than a tool's text has."""
+    chat = make(name)
+    one, rest = (chat.tokenizer.encode(piece, add_special_tokens=False) for piece in (text[0], text[1:]))
+    assert chat.plain(text) == [*one, *rest]
+
+
 def test_a_control_string_that_begins_inside_another_stays_plain_text_too() -> None:
     chat = Chat(byte_level(QWEN, tags=("[[a]", "[a]b", "]b")), [FakeTool("look0")], "")
     forbidden = set(chat.tokenizer.added_tokens_decoder)
@@ -118,7 +127,7 @@ def test_a_text_from_outside_is_the_same_tokens_when_it_holds_nothing_special(na
 def test_there_is_one_bos() -> None:
     """A19: none before the question, the observation or the action."""
     chat = make("llama3.2")
-    bos = chat.tokenizer.bos_token_id
+    (bos,) = chat.tokenizer.encode("<|begin_of_text|>", add_special_tokens=False)
     ids = [*chat.prompt("Where?"), *chat.action("x"), *chat.observation(["y", "z"]), *chat.action("w")]
     assert ids.count(bos) == 1
     assert ids[0] == bos
@@ -289,8 +298,8 @@ def test_llama_shows_results_as_strings_of_json_to_ipython() -> None:
 
 def test_a_llama_turn_ends_with_either_of_its_end_tokens() -> None:
     chat = make("llama3.1")
-    eot, eom = chat.tokenizer.convert_tokens_to_ids(["<|eot_id|>", "<|eom_id|>"])
-    assert chat.end_ids == (eot, eom)
+    tokens = chat.tokenizer.get_vocab()
+    assert chat.end_ids == (tokens["<|eot_id|>"], tokens["<|eom_id|>"])
     for end in chat.end_ids:
         ids = [*chat.action("x")[:-1], end]
         assert chat.text(ids) == "x"
