@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +31,22 @@ from agent_r1.world.demonstrate import expert
 from agent_r1.world.generate import write_database
 
 ORIGIN = Origin("run", 1, "train", 0)
+ROOT = Path(__file__).parents[2]
+TINY = """\
+iterations: 2
+threads: 1
+world: {people: 8, cities: 4, countries: 3, companies: 4, films: 4, warm_start_scale: 1, warm_start: 20, train: 12,
+  validation: 8, test: 8, hops: [2]}
+warm_start: {steps: 2}
+evaluation: {questions: 8}
+ppo: {minibatches: 1, value_steps: 2}
+rollout:
+  questions: 4
+  max_new_tokens: 32
+  max_context: 512
+model:
+  path: tiny
+"""
 
 
 def config(folder: Path) -> Config:
@@ -105,3 +124,23 @@ def test_a_checkpoint_of_it_chats_the_same(name: str, tmp_path: Path) -> None:
     assert one.prompt("Where?") == other.prompt("Where?")
     assert one.end_ids == other.end_ids
     assert one.end_id == first.tokenizer.convert_tokens_to_ids(ENDS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_an_own_model_trains_two_iterations_by_three_lines_of_a_configuration(name: str, tmp_path: Path) -> None:
+    save_model(name, tmp_path / "own")
+    edits = {"path: tiny": f"path: {tmp_path / 'own'}", "_context: 512": "_context: 2048", "_tokens: 32": "_tokens: 16"}
+    text = TINY
+    for old, new in edits.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", "train", str(tmp_path / "own.yaml"), "--home", str(tmp_path / "home")],
+        capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "iteration 2/2" in done.stdout
+    (saved,) = (tmp_path / "home").glob("runs/*/checkpoints/00002/policy")
+    assert (saved / "chat_template.jinja").read_bytes() == (tmp_path / "own" / "chat_template.jinja").read_bytes()
