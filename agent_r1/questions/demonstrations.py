@@ -7,12 +7,13 @@ the passage that comes next (HotpotQA, 2WikiMultihopQA). Observations and traini
 from __future__ import annotations
 
 import html
-import json
 import re
 
 import numpy as np
 
 from agent_r1 import seeds
+from agent_r1.formats import hermes
+from agent_r1.formats.calls import Write
 from agent_r1.questions.records import Json, Question
 
 _PLAIN = frozenset(re.findall(r"\w+", """
@@ -21,8 +22,8 @@ _PLAIN = frozenset(re.findall(r"\w+", """
 """))  # fmt: skip
 
 
-def demonstration(question: Question, seed: int) -> list[str]:
-    """The assistant's texts turn by turn: one Hermes call of `search` for every gold passage, then the answer.
+def demonstration(question: Question, seed: int, write: Write = hermes.write) -> list[str]:
+    """The assistant's texts turn by turn: one call of `search` for every gold passage, then the answer.
 
     Empty where the question has no gold answer or not all of its evidence. Same question and seed, same texts.
     """
@@ -32,11 +33,8 @@ def demonstration(question: Question, seed: int) -> list[str]:
     unanswerable = question.metadata.get("answerable") is False
     if unanswerable or not queries or not question.evidence or not question.answers:
         return []
-    calls = [json.dumps({"name": "search", "arguments": {"query": query}}, ensure_ascii=False) for query in queries]
-    return [
-        *(f"<tool_call>\n{call}\n</tool_call>" for call in calls),
-        f"<answer>{question.answers[0].strip()}</answer>",
-    ]
+    calls = [write("search", {"query": query}) for query in queries]
+    return [*calls, f"<answer>{question.answers[0].strip()}</answer>"]
 
 
 def _hop_queries(steps: list[Json], random: np.random.Generator) -> list[str]:

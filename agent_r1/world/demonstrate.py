@@ -5,12 +5,13 @@ A demonstration is the text of each action; what the tools answer is found out b
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from agent_r1.formats import hermes
+from agent_r1.formats.calls import Write
 from agent_r1.questions.records import Question
 from agent_r1.world.relations import TABLES
 
@@ -28,13 +29,13 @@ def facts_of(question: Question) -> list[tuple[str, str, str]]:
     return [(str(f[0]), str(f[1]), str(f[2])) for f in facts if isinstance(f, list)]
 
 
-def expert(question: Question, tool: str) -> Iterator[str]:
+def expert(question: Question, tool: str, write: Write = hermes.write) -> Iterator[str]:
     """The actions of a good demonstration: a call for each hop, the choice between two left to SQL, then the answer."""
     facts = facts_of(question)
     for subject, relation, _ in facts:
-        yield call(tool, subject, relation)
+        yield call(tool, subject, relation, write)
     if tool == "sql" and question.kind in ("comparison", "bridge_comparison"):
-        yield _tool_call(tool, {"query": _comparison(facts)})
+        yield write(tool, {"query": _comparison(facts)})
     yield f"<answer>{question.answers[0]}</answer>"
 
 
@@ -54,14 +55,16 @@ def _table(relation: str) -> str:
     return next(kind for kind, relations in TABLES.items() if relation in [r.name for r in relations])
 
 
-def sloppy(question: Question, tool: str, observe: Observe, rng: np.random.Generator) -> Iterator[str]:
+def sloppy(
+    question: Question, tool: str, observe: Observe, rng: np.random.Generator, write: Write = hermes.write
+) -> Iterator[str]:
     """Actions that often ask for another relation of the question, or answer with what they have: rarely right."""
     facts = facts_of(question)
     relations = [relation for _, relation, _ in facts]
     entity = facts[0][0]
     for _, relation, _ in facts:
         asked = relations[rng.integers(len(relations))] if rng.random() < WRONG_RELATION else relation
-        seen = observe(text := call(tool, entity, asked))
+        seen = observe(text := call(tool, entity, asked, write))
         yield text
         entity = _found(seen, tool, entity, asked) or entity
         if rng.random() < STOP_EARLY:
@@ -83,7 +86,7 @@ def _found(seen: str, tool: str, entity: str, relation: str) -> str | None:
     return match and match[1]
 
 
-def call(tool: str, entity: str, relation: str) -> str:
+def call(tool: str, entity: str, relation: str, write: Write = hermes.write) -> str:
     """The text of one call that asks for a relation of an entity, for any of the world's tools."""
     if tool == "lookup":
         arguments = {"entity": entity, "relation": relation}
@@ -91,12 +94,7 @@ def call(tool: str, entity: str, relation: str) -> str:
         arguments = {"query": f"SELECT {relation} FROM {_table(relation)} WHERE name = '{entity}'"}
     else:
         arguments = {"query": f"{entity} {relation.replace('_', ' ')}"}
-    return _tool_call(tool, arguments)
-
-
-def _tool_call(tool: str, arguments: dict[str, str]) -> str:
-    body = json.dumps({"name": tool, "arguments": arguments}, ensure_ascii=False)
-    return f"<tool_call>\n{body}\n</tool_call>"
+    return write(tool, arguments)
 
 
 def demonstrating_tool(tools: Sequence[str]) -> str:

@@ -26,10 +26,12 @@ class ScriptedSampler:
     requests: list[list[ActionRequest]] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
 
-    def session(self, *, end_id: int, temperature: float, greedy: bool, max_new_tokens: int) -> ScriptedSampler:
+    def session(
+        self, *, end_ids: tuple[int, ...], temperature: float, greedy: bool, max_new_tokens: int
+    ) -> ScriptedSampler:
         """See Sampler.session."""
         self.settings = {
-            "end_id": end_id,
+            "end_ids": end_ids,
             "temperature": temperature,
             "greedy": greedy,
             "max_new_tokens": max_new_tokens,

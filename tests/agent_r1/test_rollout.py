@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from families import FAMILIES
 from scripted import CUT, FakeTool, ScriptedSampler, call
 
 from agent_r1.chat import Chat
@@ -17,6 +19,7 @@ from agent_r1.model import Policy
 from agent_r1.questions.records import Json, Question
 from agent_r1.rewards import reward_parts
 from agent_r1.rollout import Attempt, Origin, draw, rollout
+from agent_r1.sampler import Action
 from agent_r1.tools.protocol import ToolResult
 from agent_r1.trajectory import Purpose, Trajectory
 
@@ -26,6 +29,12 @@ QUESTION = Question("q", "Where?", ("Rome", "Roma"))
 
 def config(**limits: Json) -> Config:
     return parse({"rollout": {"max_turns": 4, "max_context": 512, **limits}}, "test")
+
+
+def roomy(**limits: Json) -> Config:
+    """Room for the prompts of other models than the tiny one."""
+    rollout: dict[str, Json] = {"max_turns": 4, "max_context": 4096, **limits}
+    return parse({"model": {"path": "elsewhere"}, "rollout": rollout}, "test")
 
 
 def play(
@@ -74,6 +83,99 @@ def test_the_sampler_is_given_only_what_is_new(chat: Chat) -> None:
         tuple(chat.observation(["saw b"])),
     ]
     assert [request.restart for (request,) in sampler.requests] == [True, False, False]
+
+
+def seen(sampler: ScriptedSampler, made: Trajectory) -> list[list[int]]:
+    """What the model saw before each action of one trajectory, as an engine keeps it."""
+    contexts: list[list[int]] = []
+    for (request,), turn in zip(sampler.requests, made.turns, strict=True):
+        before = [] if request.restart else [*contexts[-1], *made.turns[len(contexts) - 1].action_ids]
+        contexts.append([*before, *request.new_ids])
+        assert turn.given_ids == request.new_ids
+    return contexts
+
+
+def thoughtful(chat: Chat) -> list[str]:
+    """Turns with thinking, without, with again, and the answer."""
+    return [
+        f"<think>\nhm\n</think>\n\n{chat.call('look', {'x': 'a'})}",
+        chat.call("look", {"x": "b"}),
+        f"<think>so</think>\n\n{chat.call('look', {'x': 'c'})}",
+        "<think>\nyes\n</think>\n\n<answer>Rome</answer>",
+    ]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_model_sees_the_prompt_and_exactly_the_stored_ids_of_the_turns_before(name: str) -> None:
+    """Prefix preservation, thinking included: one segment, whatever the template does to earlier turns."""
+    chat = Chat(FAMILIES[name](), [FakeTool("look")], "Be short.")
+    (made,), sampler = play(chat, thoughtful(chat), settings=roomy())
+    assert (made.ending, made.answer, len(made.turns)) == ("answered", "Rome", 4)
+    expected = chat.prompt("Where?")
+    for context, turn in zip(seen(sampler, made), made.turns, strict=True):
+        assert context == expected
+        expected = [*expected, *turn.action_ids, *chat.observation([turn.observation_text])]
+    (segment,) = segments(made.turns)
+    assert list(segment.token_ids) == [*seen(sampler, made)[-1], *made.turns[-1].action_ids]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_dropped_thinking_starts_a_segment_that_holds_the_turns_before_as_given_tokens(name: str) -> None:
+    """A18: a turn without thinking goes on in its segment; the actions themselves stay as sampled."""
+    chat = Chat(FAMILIES[name](), [FakeTool("look")], "Be short.")
+    script = thoughtful(chat)
+    (made,), sampler = play(chat, script, settings=roomy(earlier_thinking="drop"))
+    assert (made.ending, made.answer) == ("answered", "Rome")
+    assert [turn.segment for turn in made.turns] == [0, 1, 1, 2]
+    assert [turn.action_ids for turn in made.turns] == [tuple(chat.action(text)) for text in script]
+    said = [chat.action(chat.call("look", {"x": x})) for x in "abc"]
+    results = [chat.observation([f"saw {x}"]) for x in "abc"]
+    contexts = seen(sampler, made)
+    assert contexts[0] == chat.prompt("Where?")
+    assert contexts[1] == [*contexts[0], *said[0], *results[0]]
+    assert contexts[2] == [*contexts[1], *said[1], *results[1]]
+    last = [*contexts[2], *said[2], *results[2]]
+    if name == "hermes3":  # its template adds a line break to results once a message follows
+        shown = chat.text(contexts[3]).replace("</tool_response>\n<|im_end|>", "</tool_response><|im_end|>")
+        assert shown == chat.text(last)
+    else:
+        assert contexts[3] == last
+    assert [request.restart for (request,) in sampler.requests] == [True, True, False, True]
+    rows = list(segments(made.turns))
+    assert [sum(row.action_mask) for row in rows] == [
+        len(made.turns[0].action_ids), len(said[1]) + len(made.turns[2].action_ids), len(made.turns[3].action_ids),
+    ]  # fmt: skip
+    assert made.action_span == sum(sum(row.action_mask) for row in rows) + len(results[1])
+
+
+def test_a_context_without_thinking_has_room_for_what_it_holds() -> None:
+    """One token less than the shorter context, the second call, its result and another action take."""
+    chat = Chat(FAMILIES["qwen3"](), [FakeTool("look")], "")
+    script = [f"<think>{'so ' * 100}</think>{call('a')}", call("b"), "<answer>Rome</answer>"]
+    short = [[call(x), *["saw " + x]] for x in "ab"]
+    used = len(chat.prompt("Where?")) + sum(len(chat.action(a)) + len(chat.observation([b])) for a, b in short)
+    for room, ending in ((32, "answered"), (31, "context_full")):
+        limits = config(max_new_tokens=32, max_context=used + room, earlier_thinking="drop")
+        (made,), _ = play(chat, script, settings=limits)
+        assert (made.ending, len(made.turns)) == (ending, 3 if ending == "answered" else 2)
+
+
+def test_a_llama_turn_may_end_with_eom_and_keeps_it() -> None:
+    chat = Chat(FAMILIES["llama3.1"](), [FakeTool("look")], "")
+
+    class Eom(ScriptedSampler):
+        def _action(self, text: str) -> Action:
+            action = ScriptedSampler._action(self, text)
+            return replace(action, ids=(*action.ids[:-1], chat.end_ids[1])) if text.startswith("{") else action
+
+    sampler = Eom(chat, [[chat.call("look", {"x": "a"}), "<answer>Rome</answer>"]])
+    environment = Environment([FakeTool("look")], chat, 5.0, 200)
+    (made,) = rollout([Attempt(QUESTION, 0)], sampler, environment, roomy(), ORIGIN)
+    assert (made.answer, made.turns[0].observation_text) == ("Rome", "saw a")
+    assert chat.tokenizer.decode([made.turns[0].action_ids[-1], *made.turns[1].given_ids]) == (
+        '<|eom_id|><|start_header_id|>ipython<|end_header_id|>\n\n"saw a"<|eot_id|>'
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
 
 
 def test_every_ending_is_reached_and_nothing_is_dropped(chat: Chat) -> None:
@@ -202,7 +304,7 @@ def test_the_sampler_is_told_how_to_sample(chat: Chat) -> None:
     for purpose in ("train", "sampled", "greedy"):
         _, sampler = play(chat, ["no"], settings=settings, purpose=purpose)
         assert sampler.settings == {
-            "end_id": chat.end_id,
+            "end_ids": (chat.end_id,),
             "temperature": 0.7 if purpose == "train" else 1.0,
             "greedy": purpose == "greedy",
             "max_new_tokens": 9,

@@ -31,7 +31,7 @@ class Play:
     ) -> None:
         self.policy, self.temperature = policy, temperature
         self.session = EmbeddedSampler(policy).session(
-            end_id=end_id, temperature=temperature, greedy=greedy, max_new_tokens=max_new_tokens
+            end_ids=(end_id,), temperature=temperature, greedy=greedy, max_new_tokens=max_new_tokens
         )
         self.context: dict[int, list[int]] = {}
         self.turn: dict[int, int] = {}
@@ -171,6 +171,17 @@ def test_a_row_cut_off_at_the_limit_can_go_on(policy: Policy) -> None:
     play.check()
 
 
+def test_each_of_several_end_tokens_ends_an_action(policy: Policy) -> None:
+    """The third and the fifth token of an action that nothing ends."""
+    (free,) = Play(policy, end_id=-1).wave([(0, tokens(4, "prompt"), True)])
+    first, last = free.ids[2], free.ids[4]
+    assert {first, last}.isdisjoint(free.ids[:2]), "the tokens of this seed repeat: it tests nothing"
+    for ends, length in (((last, first), 3), ((first, last), 3), ((last,), 5), ((-1, first), 3)):
+        session = EmbeddedSampler(policy).session(end_ids=ends, temperature=0.7, greedy=False, max_new_tokens=6)
+        (action,) = session.act([ActionRequest(0, tuple(tokens(4, "prompt")), derive(9, 0, 0), True)])
+        assert (action.ids, action.finished) == (free.ids[:length], True)
+
+
 def test_one_new_token_is_enough(policy: Policy, end_id: int) -> None:
     play = Play(policy, end_id, max_new_tokens=1)
     play.wave([(0, [5], True), (1, tokens(3, "b"), True)])
@@ -213,7 +224,7 @@ def test_each_token_is_the_inverse_transform_of_its_own_random_number(policy: Po
 
 def test_tokens_are_drawn_as_often_as_they_are_likely(policy: Policy) -> None:
     prompt, count = tuple(tokens(6, "prompt")), 4000
-    session = EmbeddedSampler(policy).session(end_id=-1, temperature=0.4, greedy=False, max_new_tokens=1)
+    session = EmbeddedSampler(policy).session(end_ids=(-1,), temperature=0.4, greedy=False, max_new_tokens=1)
     actions = session.act([ActionRequest(row, prompt, derive(3, row), restart=True) for row in range(count)])
     counts = np.bincount([action.ids[0] for action in actions], minlength=661)
     with torch.no_grad():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from families import save_model
 from scripted import SMALL
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from agent_r1.config import Config, SearchConfig, parse
 from agent_r1.dataset import splits
 from agent_r1.environment import Environment, open_tools
 from agent_r1.errors import DataError
-from agent_r1.model import Policy
+from agent_r1.model import Policy, create
 from agent_r1.questions.records import Evidence, Json, Passage, Question
 from agent_r1.warm_start import warm_start
 from agent_r1.world.generate import write_database
@@ -91,8 +92,25 @@ def test_the_same_steps_make_the_same_weights_whatever_was_drawn_before(policy: 
     assert not any(map(torch.equal, weights(one)[:1], weights(policy)[:1]))
 
 
-def test_the_first_loss_is_the_mean_over_action_tokens_alone(policy: Policy, tmp_path: Path) -> None:
-    """A7, A13: worked out here from a plain forward pass over the demonstration as a chat."""
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    folder = tmp_path_factory.mktemp("llama")
+    save_model("llama3.2", folder)
+    return create(parse({"model": {"path": str(folder)}}, "test"))
+
+
+@pytest.mark.parametrize(
+    ("pupil", "call"),
+    [
+        ("policy", '<tool_call>\n{{"name": "lookup", "arguments": {}}}\n</tool_call>'),
+        ("llama", '{{"name": "lookup", "parameters": {}}}'),
+    ],
+)
+def test_the_first_loss_is_the_mean_over_action_tokens_alone(
+    pupil: str, call: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """A7, A13: worked out here from a plain forward pass over the demonstration as a chat, in the model's format."""
+    policy: Policy = request.getfixturevalue(pupil)
     settings = config(batch=1, curriculum_steps=1)
     settings = settings.model_copy(update={"world": settings.world.model_copy(update={"hops": (2,)})})
     with environment(policy, settings, tmp_path) as (questions, world):
@@ -104,10 +122,9 @@ def test_the_first_loss_is_the_mean_over_action_tokens_alone(policy: Policy, tmp
         assert isinstance(facts[0], list)
         entity, relation, value = facts[0]
         arguments = f'{{"entity": "{entity}", "relation": "{relation}"}}'
-        call = f'<tool_call>\n{{"name": "lookup", "arguments": {arguments}}}\n</tool_call>'
         pieces = [
             (chat.prompt(question.text), False),
-            (chat.action(call), True),
+            (chat.action(call.format(arguments)), True),
             (chat.observation([str(value)]), False),
             (chat.action(f"<answer>{value}</answer>"), True),
         ]
