@@ -18,6 +18,7 @@ from agent_r1.world.relations import TABLES
 Observe = Callable[[str], str]
 """Runs the calls of an action's text and returns what the agent sees."""
 
+_YEARS = {relation.name for relations in TABLES.values() for relation in relations if relation.target == "year"}
 STOP_EARLY = 0.5
 WRONG_RELATION = 0.85
 
@@ -34,15 +35,19 @@ def expert(question: Question, tool: str, write: Write = hermes.write) -> Iterat
     facts = facts_of(question)
     for subject, relation, _ in facts:
         yield call(tool, subject, relation, write)
-    if tool == "sql" and question.kind in ("comparison", "bridge_comparison"):
-        yield write(tool, {"query": _comparison(facts)})
+    if _left_to_sql(question, tool):
+        yield write(tool, {"query": _choice(facts)})
     yield f"<answer>{question.answers[0]}</answer>"
 
 
-def _comparison(facts: Sequence[tuple[str, str, str]]) -> str:
+def _left_to_sql(question: Question, tool: str) -> bool:
+    return tool == "sql" and question.kind in ("comparison", "bridge_comparison")
+
+
+def _choice(facts: Sequence[tuple[str, str, str]]) -> str:
     """The query whose result is the answer: which of two is earlier, or whether they are one. It names no year."""
     (one, relation, found), (other, _, also_found) = [fact for fact in facts if fact[1] == facts[-1][1]]
-    if not found.isdecimal():
+    if relation not in _YEARS:
         return f"SELECT if('{found}' = '{also_found}', 'yes', 'no')"
     earlier = f"min_by(name, {relation})"
     first, second = dict.fromkeys(subject for subject, asked, _ in facts if asked == facts[0][1])
@@ -61,15 +66,23 @@ def sloppy(
     """Actions that often ask for another relation of the question, or answer with what they have: rarely right."""
     facts = facts_of(question)
     relations = [relation for _, relation, _ in facts]
-    entity = facts[0][0]
-    for _, relation, _ in facts:
+    answer = facts[0][0]
+    instead: dict[str, str] = {}  # what was found where a good demonstration finds a fact's object
+    for subject, relation, value in facts:
+        entity = instead.get(subject, subject)
         asked = relations[rng.integers(len(relations))] if rng.random() < WRONG_RELATION else relation
         seen = observe(text := call(tool, entity, asked, write))
         yield text
-        entity = _found(seen, tool, entity, asked) or entity
+        answer = instead[value] = _found(seen, tool, entity, asked) or entity
         if rng.random() < STOP_EARLY:
             break
-    yield f"<answer>{entity}</answer>"
+    else:
+        if _left_to_sql(question, tool):
+            found = [(instead.get(subject, subject), relation, instead[value]) for subject, relation, value in facts]
+            seen = observe(text := write(tool, {"query": _choice(found)}))
+            yield text
+            answer = _found(seen, tool, "", "") or answer
+    yield f"<answer>{answer}</answer>"
 
 
 def _found(seen: str, tool: str, entity: str, relation: str) -> str | None:
@@ -79,7 +92,7 @@ def _found(seen: str, tool: str, entity: str, relation: str) -> str | None:
     if tool == "lookup":
         return None if seen.startswith("nothing") else seen
     if tool == "sql":
-        return None if seen.endswith("(no rows)") else seen.splitlines()[-1]
+        return None if seen.endswith(("(no rows)", "\nNULL")) else seen.splitlines()[-1]
     phrasings = {each for relations in TABLES.values() for r in relations if r.name == relation for each in r.phrasings}
     says = rf"The (?:{'|'.join(map(re.escape, sorted(phrasings)))}) of {re.escape(entity)} is (\w+)\."
     match = re.search(says, seen)

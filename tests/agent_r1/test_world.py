@@ -335,8 +335,26 @@ def test_a_sloppy_demonstration_is_well_formed_seeded_and_seldom_right(name: str
 
     asked = [question for question in of_kind("compositional") if question.hops != 1][:120]
     wins = sum(map(right, asked))
+    said |= {"yes", "no"}
+    choices = [*of_kind("comparison"), *of_kind("bridge_comparison")]
+    assert sum(map(right, choices)) < 0.4 * len(choices)
     tool.close()
     assert 0 < wins < 0.4 * len(asked)
+
+
+def test_a_sloppy_demonstration_that_goes_on_to_the_end_leaves_the_choice_to_sql(database: Path) -> None:
+    """Else the one step that tells two names apart is never shown, and reinforcement never finds it."""
+    tool = SqlTool(database)
+
+    def observe(text: str) -> str:
+        return tool.call(parse(text).calls[0].arguments).text
+
+    asked = [*of_kind("comparison"), *of_kind("bridge_comparison")]
+    shown = [list(sloppy(question, "sql", observe, generator(0, question.id))) for question in asked]
+    tool.close()
+    chose = [len(texts) == question.hops + 2 for texts, question in zip(shown, asked, strict=True)]
+    assert ["SELECT if(" in texts[-2] or "min_by" in texts[-2] for texts in shown] == chose
+    assert 0.05 < sum(chose) / len(chose) < 0.3, "half of them stop at each call"
 
 
 @pytest.mark.parametrize(
