@@ -103,7 +103,8 @@ class Comparison:
 
     The goal is the baseline's level at its end, with the same seed. `iterations` and `seconds` of training say when the
     variant's level first was as high, `baseline_iterations` and `baseline_seconds` when the baseline's own was, and the
-    shares are the former by the latter: 1 for two runs that are alike. Their means are there where every seed has one.
+    shares are the former by the latter: 1 for two runs that are alike. Seeds whose baseline ended no higher than it began have
+    none: who does not learn is met at once. The means are there where all the others have a share.
     """
 
     variant: str
@@ -234,7 +235,8 @@ def _comparison(
         for each in (mine, theirs)
     )
     seconds, own_seconds = _seconds(mine, first), _seconds(theirs, own)
-    iterations_share, seconds_share = _shares(first, own), _shares(seconds, own_seconds)
+    learned = [seed for seed, run in theirs.items() if goals[seed] > run.validation[min(run.validation)]]
+    iterations_share, seconds_share = _shares(first, own, learned), _shares(seconds, own_seconds, learned)
     primary = [_values(each, experiment.primary, last) for each in (mine, theirs)]
     return Comparison(
         variant=pair[0],
@@ -257,15 +259,14 @@ def _seconds(runs: Mapping[int, Measured], first: Mapping[int, int | None]) -> d
     return {seed: None if i is None else training_seconds(runs[seed], i) for seed, i in first.items()}
 
 
-def _shares(values: Mapping[int, float | None], own: Mapping[int, float | None]) -> dict[int, float | None]:
-    """By seed. Of a baseline that was there before any training, 1 where the variant was, too, else None."""
-    return {seed: _share(value, own[seed]) for seed, value in values.items()}
+def _shares(
+    values: Mapping[int, float | None], own: Mapping[int, float | None], seeds: Sequence[int]
+) -> dict[int, float | None]:
+    return {seed: _share(values[seed], own[seed]) for seed in seeds}
 
 
 def _share(value: float | None, own: float | None) -> float | None:
-    if value is None or own is None:
-        return None
-    return value / own if own else (None if value else 1.0)
+    return None if value is None or not own else value / own
 
 
 def _mean_of_all(values: Mapping[int, float | None]) -> Estimate:
@@ -300,7 +301,9 @@ def _remarks(variants: Sequence[VariantSummary], comparisons: Sequence[Compariso
                 found.append(f"{pair}: the baseline's mean is 0, so no ratio ({what})")
             elif len(one.seeds) > 1 and None in (value.low, value.high):
                 found.append(f"{pair}: the baseline's mean is 0 in some resamples, so no end of the interval ({what})")
-        if at_once := [seed for seed, value in one.baseline_iterations.by_seed.items() if value == 0]:
-            seeds = ", ".join(map(str, at_once))
-            found.append(f"{pair}: the baseline had its last level before any training (seed {seeds})")
+        if idle := [seed for seed in one.seeds if seed not in one.iterations_share.by_seed]:
+            seeds = ", ".join(map(str, idle))
+            found.append(
+                f"{pair}: the baseline ended no higher than it began, so no share of iterations (seed {seeds})"
+            )
     return found

@@ -164,7 +164,7 @@ def _against(comparisons: Sequence[Comparison]) -> Grid:
     title = (
         "against a baseline: ratios of means [interval], and when the level on validation was the baseline's last one: "
         "iterations of both, their share and that of training time (medians over seeds, and means [interval] where all "
-        "seeds got there)"
+        "seeds got there; shares without the seeds whose baseline learned nothing)"
     )
     columns = ("variant / baseline", "seeds", "ratio", "on validation", "iterations", "baseline's")
     return Grid(title, (*columns, "of iterations", "mean", "of time", "mean of time"), rows)
