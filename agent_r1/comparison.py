@@ -103,8 +103,8 @@ class Comparison:
 
     The goal is the baseline's level at its end, with the same seed. `iterations` and `seconds` of training say when the
     variant's level first was as high, `baseline_iterations` and `baseline_seconds` when the baseline's own was, and the
-    shares are the former by the latter: 1 for two runs that are alike. Seeds whose baseline ended no higher than it began have
-    none: who does not learn is met at once. The means are there where all the others have a share.
+    shares are the former by the latter: 1 for two runs that are alike. Seeds whose baseline ended no higher than it
+    began have none: who does not learn is met at once. The means are there where all the others have a share.
     """
 
     variant: str
@@ -303,7 +303,5 @@ def _remarks(variants: Sequence[VariantSummary], comparisons: Sequence[Compariso
                 found.append(f"{pair}: the baseline's mean is 0 in some resamples, so no end of the interval ({what})")
         if idle := [seed for seed in one.seeds if seed not in one.iterations_share.by_seed]:
             seeds = ", ".join(map(str, idle))
-            found.append(
-                f"{pair}: the baseline ended no higher than it began, so no share of iterations (seed {seeds})"
-            )
+            found.append(f"{pair}: the baseline ended no higher than it began, so no share (seed {seeds})")
     return found

@@ -184,10 +184,7 @@ def test_a_baseline_that_ended_no_higher_than_it_began_sets_no_time() -> None:
     (one,) = found.comparisons
     assert (one.iterations.by_seed, one.baseline_iterations.by_seed) == ({0: 2}, {0: 0})
     assert one.iterations_share.by_seed == one.seconds_share.by_seed == {}
-    assert (
-        found.remarks[-1]
-        == "a against b: the baseline ended no higher than it began, so no share of iterations (seed 0)"
-    )
+    assert found.remarks[-1] == "a against b: the baseline ended no higher than it began, so no share (seed 0)"
     flat = [run("a", 0, [0.0, 0.4, 0.8]), run("b", 0, [0.0, 0.0, 0.0])]  # both have its level at once
     learning = [run("a", 1, [0.0, 0.4, 0.8]), run("b", 1, [0.0, 0.2, 0.4])]  # after one iteration of two
     (one,) = summarise(experiment(last=1), [*flat, *learning]).comparisons
@@ -203,7 +200,7 @@ def test_what_a_reader_has_to_know_is_said() -> None:
         "a against b: one seed, so no interval",
         "a against b: the baseline's mean is 0, so no ratio (primary metric)",
         "a against b: the baseline's mean is 0, so no ratio (validation)",
-        "a against b: the baseline ended no higher than it began, so no share of iterations (seed 0)",
+        "a against b: the baseline ended no higher than it began, so no share (seed 0)",
     ]
 
 
