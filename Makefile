@@ -8,7 +8,6 @@ TORCH_INDEX ?=
 SEED ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SEEDED := --set seed=$(SEED) --set world.seed=$(SEED) --run quickstart-seed$(SEED)
 
@@ -28,10 +27,10 @@ quickstart: install ## train the built-in example: a policy from nothing learns 
 	$(BIN)/agent-r1 train $(if $(SEED),$(SEEDED))
 
 test: install ## run the tests
-	$(PYTEST) --dist=loadfile -m "not slow"
+	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile -m "not slow"
 
 test-slow: install ## run the slow tests: a run killed in every stage, and others
-	$(PYTEST) -m slow
+	$(BIN)/python -m pytest -m slow
 
 lint: install ## check style and types (pyright needs Node.js and fetches it where there is none)
 	$(BIN)/ruff check .

@@ -21,6 +21,8 @@ TOKENS = "rollout/action_tokens"
 TRAINING = ("time/rollout_seconds", "time/annotate_seconds", "time/update_seconds")
 CONFIDENCE = 0.95
 RESAMPLES = 9999
+LEARNED = 0.05
+"""A baseline that rose by less may owe it to a few lucky answers: it sets no goal for how soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,8 @@ class Comparison:
 
     The goal is the baseline's level at its end, with the same seed. `iterations` and `seconds` of training say when the
     variant's level first was as high, `baseline_iterations` and `baseline_seconds` when the baseline's own was, and the
-    shares are the former by the latter: 1 for two runs that are alike. Seeds whose baseline ended no higher than it
-    began have none: who does not learn is met at once. The means are there where all the others have a share.
+    shares are the former by the latter: 1 for two runs that are alike. Seeds whose baseline rose by less than LEARNED
+    have none: who does not learn is met at once. The means are there where all the others have a share.
     """
 
     variant: str
@@ -235,7 +237,7 @@ def _comparison(
         for each in (mine, theirs)
     )
     seconds, own_seconds = _seconds(mine, first), _seconds(theirs, own)
-    learned = [seed for seed, run in theirs.items() if goals[seed] > run.validation[min(run.validation)]]
+    learned = [seed for seed, run in theirs.items() if goals[seed] >= run.validation[min(run.validation)] + LEARNED]
     iterations_share, seconds_share = _shares(first, own, learned), _shares(seconds, own_seconds, learned)
     primary = [_values(each, experiment.primary, last) for each in (mine, theirs)]
     return Comparison(
@@ -303,5 +305,5 @@ def _remarks(variants: Sequence[VariantSummary], comparisons: Sequence[Compariso
                 found.append(f"{pair}: the baseline's mean is 0 in some resamples, so no end of the interval ({what})")
         if idle := [seed for seed in one.seeds if seed not in one.iterations_share.by_seed]:
             seeds = ", ".join(map(str, idle))
-            found.append(f"{pair}: the baseline ended no higher than it began, so no share (seed {seeds})")
+            found.append(f"{pair}: the baseline rose by less than {LEARNED}, so no share (seed {seeds})")
     return found

@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.text import Text
@@ -21,6 +20,7 @@ from agent_r1.questions.records import Json
 from flows.home import check_home, trajectories_of
 from flows.reports import View, status
 from storage import runs
+from storage.addresses import without_login
 from storage.database import SCHEMA_VERSION, Store, stored_version
 from tasks.context import STORE
 from tasks.versions import PACKAGE, code_version, installed, library_versions
@@ -137,7 +137,9 @@ def _store(found: Findings, home: Path) -> None:
 
 def _environment(found: Findings) -> None:
     values = {name: os.environ.get(name) or None for name in VARIABLES}
-    found.facts["environment"] = {name: None if value is None else _public(value) for name, value in values.items()}
+    found.facts["environment"] = {
+        name: None if value is None else without_login(value) for name, value in values.items()
+    }
     uri = values["MLFLOW_TRACKING_URI"]
     if uri is None:
         return
@@ -146,16 +148,7 @@ def _environment(found: Findings) -> None:
     try:
         check_reachable(uri)
     except StoreError as error:
-        found.warnings.append(str(error).replace(uri, _public(uri)))
-
-
-def _public(value: str) -> str:
-    """An address without the name and password in it."""
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return "(no valid address)"
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else value
+        found.warnings.append(str(error))
 
 
 def _shown(value: Json) -> str:

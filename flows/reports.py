@@ -25,6 +25,7 @@ from flows.home import all_rows, find_home, stored_context, stored_row, trajecto
 from flows.locks import holder
 from flows.tables import Grid
 from storage import metrics, stages
+from storage.addresses import without_login
 from storage.database import Store
 from storage.metrics import MetricRow
 from storage.runs import RunRow
@@ -196,6 +197,8 @@ def after_training(context: RunContext, home_option: str) -> View:
     store = json.dumps(str(context.home / STORE), ensure_ascii=False)
     query = f'import duckdb; print(duckdb.connect({store}, read_only=True).sql("{sql}"))'
     ui = f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --workers 1 --backend-store-uri {shlex.quote(mlflow)}"
+    if mlflow.startswith(("http://", "https://")):
+        ui = without_login(mlflow)
     hints = {
         **({"what to try against alarms": f"agent-r1 doctor {name}{home_option}"} if alarms else {}),
         "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",

@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import os
-import re
 import time
 import urllib.error
 import urllib.request
@@ -32,6 +31,7 @@ from mlflow.tracking import MlflowClient
 
 from agent_r1.errors import StoreError
 from agent_r1.questions.records import Json
+from storage.addresses import without_login
 from storage.metrics import MetricRow
 
 EXPERIMENT = "agent-r1"
@@ -55,18 +55,13 @@ def check_reachable(uri: str) -> None:
     """StoreError where no server answers, with whatever, at an http(s) address. MLflow itself would try for minutes."""
     if not uri.startswith(("http://", "https://")):
         return
-    shown = _without_login(uri)
+    shown = without_login(uri)
     try:
         urllib.request.urlopen(shown, timeout=PROBE_SECONDS).close()
     except urllib.error.HTTPError:
         return
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise StoreError(f"MLflow at {shown} (MLFLOW_TRACKING_URI) does not answer: {error}") from error
-
-
-def _without_login(uri: str) -> str:
-    """The address without the user and password that may stand in it: what may be shown, and probed."""
-    return re.sub(r"^(\w[\w+.-]*://)[^/?#]*@", r"\1", uri)
 
 
 class Tracker:
@@ -237,8 +232,8 @@ class Tracker:
                 return call()
             except Exception as error:  # a boundary: errors of SQLAlchemy, alembic and requests come through MLflow
                 if "database is locked" not in str(error) or time.monotonic() > deadline:
-                    shown = _without_login(self.uri)
-                    said = " ".join(str(error).replace(self.uri, shown).split())
+                    shown = without_login(self.uri)
+                    said = without_login(" ".join(str(error).split()))
                     raise StoreError(f"MLflow at {shown}: {said}") from error
             time.sleep(0.2)
 

@@ -245,7 +245,8 @@ def test_what_is_missing_or_does_not_load_is_a_warning(
     ("uri", "shown"),
     [
         ("http://me:secret@127.0.0.1:9/mlflow", "http://127.0.0.1:9/mlflow"),
-        ("http://[secret", "(no valid address)"),
+        ("http://me:se/cret@127.0.0.1:9", "http://127.0.0.1:9"),
+        ("http://[no address", "http://[no address"),
     ],
 )
 def test_variables_are_shown_without_passwords_and_a_dead_mlflow_is_a_warning(
@@ -259,4 +260,4 @@ def test_variables_are_shown_without_passwords_and_a_dead_mlflow_is_a_warning(
     assert found["environment"]["MLFLOW_TRACKING_URI"] == shown
     assert found["environment"]["AGENT_R1_HOME"] == found["home"]["path"] == str(tmp_path)
     assert "does not answer" in found["warnings"][0]
-    assert "secret" not in out
+    assert "cret" not in out
