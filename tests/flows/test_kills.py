@@ -108,33 +108,43 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     return Undisturbed(home, times)
 
 
+def killed_in(
+    kill: tuple[str, int, int], undisturbed: Undisturbed, folder: Path
+) -> tuple[Path, dict[tuple[str, int, int], tuple[object, object]]]:
+    """A home whose run was killed within a stage, and what was finished; killed sooner where the stage was faster."""
+    for share in (0.5, 0.2, 0.05):
+        home = folder / f"killed-at-{share}"
+        home.mkdir()
+        arguments = [*map(str, kill), str(undisturbed.seconds[kill] * share), "--", *command(home)]
+        killed = subprocess.run([sys.executable, str(DRIVER), *arguments], capture_output=True, text=True)
+        assert killed.returncode == -9, killed.stderr
+        if kill not in (before := finished(home)):
+            return home, before
+    raise AssertionError(f"{kill} was over before it could be killed")
+
+
 @pytest.mark.parametrize("kill", KILLS, ids=lambda kill: "-".join(map(str, kill)))
 def test_a_killed_run_ends_as_if_nothing_had_happened(
     kill: tuple[str, int, int], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    moment = undisturbed.seconds[kill] * 0.5
-    arguments = [*map(str, kill), str(moment), "--", *command(tmp_path)]
-    killed = subprocess.run([sys.executable, str(DRIVER), *arguments], capture_output=True, text=True)
-    assert killed.returncode == -9, killed.stderr
-    before = finished(tmp_path)
-    assert kill not in before
+    home, before = killed_in(kill, undisturbed, tmp_path)
     deadline = time.monotonic() + 5
-    while left_over(tmp_path) and time.monotonic() < deadline:
+    while left_over(home) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert left_over(tmp_path) == []
+    assert left_over(home) == []
 
-    resume = [sys.executable, "-m", "flows.cli", "resume", "small", "--home", str(tmp_path)]
+    resume = [sys.executable, "-m", "flows.cli", "resume", "small", "--home", str(home)]
     resumed = subprocess.run(resume, capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
-    after = finished(tmp_path)
+    after = finished(home)
     assert {key: after[key] for key in before} == before, "a finished stage was done again"
     for table in TABLES:
-        assert rows(tmp_path, table) == rows(undisturbed.home, table), table
-    assert shown_in_mlflow(tmp_path) == shown_in_mlflow(undisturbed.home)
-    assert all(len(values) == 1 for values in shown_in_mlflow(tmp_path).values())
+        assert rows(home, table) == rows(undisturbed.home, table), table
+    assert shown_in_mlflow(home) == shown_in_mlflow(undisturbed.home)
+    assert all(len(values) == 1 for values in shown_in_mlflow(home).values())
     for checkpoint in ("00000", "00001", "00002"):
         part = Path("runs/small/checkpoints") / checkpoint / "policy/model.safetensors"
-        assert (tmp_path / part).read_bytes() == (undisturbed.home / part).read_bytes()
+        assert (home / part).read_bytes() == (undisturbed.home / part).read_bytes()
 
 
 REPRICE = ("reannotate", "small", "--name", "dear", "--set=rewards.turn=-0.5")
