@@ -57,7 +57,8 @@ class Chat:
             raise ConfigError("model.thinking: the chat template of model.path has no way to switch thinking off")
         self.tokenizer = tokenizer
         self._thinking = thinking
-        self._format = choose(template, frozenset(tokenizer.get_vocab()), tool_format)
+        tokens = tokenizer.get_vocab()
+        self._format = choose(template, frozenset(tokens), tool_format)
         self._schemas = [json.loads(json.dumps(dict(tool.schema))) for tool in tools]
         self._names = [tool.name for tool in tools]
         self._system = [{"role": "system", "content": system_prompt}] if system_prompt else []
@@ -65,7 +66,6 @@ class Chat:
         # A lookahead finds those that begin inside another one, too.
         self._controls = re.compile(f"(?={'|'.join(re.escape(text) for text in controls if len(text) > 1)})")
         self.end_id = self._find_end()
-        tokens = tokenizer.get_vocab()
         self.end_ids = (self.end_id, *(tokens[end] for end in self._format.ENDS if end in tokens))
         self._quotes_results = self._find_quotes()
 

@@ -238,7 +238,8 @@ def _comparison(
     )
     seconds, own_seconds = _seconds(mine, first), _seconds(theirs, own)
     learned = [seed for seed, run in theirs.items() if goals[seed] >= run.validation[min(run.validation)] + LEARNED]
-    iterations_share, seconds_share = _shares(first, own, learned), _shares(seconds, own_seconds, learned)
+    iterations_share = {seed: _share(first[seed], own[seed]) for seed in learned}
+    seconds_share = {seed: _share(seconds[seed], own_seconds[seed]) for seed in learned}
     primary = [_values(each, experiment.primary, last) for each in (mine, theirs)]
     return Comparison(
         variant=pair[0],
@@ -259,12 +260,6 @@ def _comparison(
 
 def _seconds(runs: Mapping[int, Measured], first: Mapping[int, int | None]) -> dict[int, float | None]:
     return {seed: None if i is None else training_seconds(runs[seed], i) for seed, i in first.items()}
-
-
-def _shares(
-    values: Mapping[int, float | None], own: Mapping[int, float | None], seeds: Sequence[int]
-) -> dict[int, float | None]:
-    return {seed: _share(values[seed], own[seed]) for seed in seeds}
 
 
 def _share(value: float | None, own: float | None) -> float | None:

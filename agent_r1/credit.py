@@ -18,6 +18,9 @@ from agent_r1.losses import kl
 from agent_r1.model import Policy, Scores
 from agent_r1.trajectory import Credit
 
+ROUNDING = 1e-5
+"""Returns that are equal but for sums of 32-bit numbers are no further apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Credited:
@@ -111,10 +114,6 @@ def micro_batches(batch: Batch, rows: Tensor, config: Config) -> Sequence[Tensor
     """Rows of about one length together, so that little is computed on padding."""
     by_length = rows[batch.lengths_S[rows].argsort(stable=True)]
     return by_length.split(config.ppo.micro_batch)
-
-
-ROUNDING = 1e-5
-"""Returns that are equal but for sums of 32-bit numbers are no further apart."""
 
 
 def explained_variance(batch: Batch, credit: Credited) -> float:

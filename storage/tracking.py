@@ -232,9 +232,8 @@ class Tracker:
                 return call()
             except Exception as error:  # a boundary: errors of SQLAlchemy, alembic and requests come through MLflow
                 if "database is locked" not in str(error) or time.monotonic() > deadline:
-                    shown = without_login(self.uri)
-                    said = without_login(" ".join(str(error).split()))
-                    raise StoreError(f"MLflow at {shown}: {said}") from error
+                    said = f"MLflow at {self.uri}: {' '.join(str(error).split())}"
+                    raise StoreError(without_login(said)) from error
             time.sleep(0.2)
 
 
