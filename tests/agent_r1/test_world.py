@@ -352,7 +352,7 @@ def test_a_sloppy_demonstration_that_goes_on_to_the_end_leaves_the_choice_to_sql
     asked = [*of_kind("comparison"), *of_kind("bridge_comparison")]
     shown = [list(sloppy(question, "sql", observe, generator(0, question.id))) for question in asked]
     tool.close()
-    chose = [len(texts) == question.hops + 2 for texts, question in zip(shown, asked, strict=True)]
+    chose = [len(texts) == (question.hops or 0) + 2 for texts, question in zip(shown, asked, strict=True)]
     assert ["SELECT if(" in texts[-2] or "min_by" in texts[-2] for texts in shown] == chose
     assert 0.05 < sum(chose) / len(chose) < 0.3, "half of them stop at each call"
 
