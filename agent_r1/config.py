@@ -68,6 +68,16 @@ class TinyConfig(_Section):
         return self
 
 
+class LoraConfig(_Section):
+    """Adapters beside the policy's linear layers, trained instead of its weights."""
+
+    rank: int = Field(default=0, ge=0, description="of the adapters; 0: off, all weights are trained")
+    alpha: float = Field(default=32.0, gt=0, description="what the adapters say counts alpha / rank times")
+    targets: tuple[str, ...] = Field(
+        default=(), description="layers by the end of their names; empty: all linear ones but the output layer"
+    )
+
+
 class ModelConfig(_Section):
     """Where the policy comes from."""
 
@@ -76,7 +86,7 @@ class ModelConfig(_Section):
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="float32",
-        description="of the forward pass (weights stay float32); auto: bfloat16 on CUDA, float32 elsewhere",
+        description="of the forward pass (weights that learn stay float32); auto: bfloat16 on CUDA, float32 elsewhere",
     )
     tool_format: Literal["auto", "hermes", "llama3", "plain"] = Field(
         default="auto",
@@ -87,6 +97,7 @@ class ModelConfig(_Section):
         default=True, description="false: switched off, in a template that has a switch for it (`enable_thinking`)"
     )
     tiny: TinyConfig = TinyConfig()
+    lora: LoraConfig = LoraConfig()
 
 
 class DataConfig(_Section):
@@ -240,7 +251,18 @@ class PpoConfig(_Section):
     epochs: int = Field(default=2, ge=1, description="passes over an iteration's trajectories")
     minibatches: int = Field(default=4, ge=1, description="optimizer steps in an epoch")
     micro_batch: int = Field(
-        default=64, ge=1, description="segments in one forward pass", json_schema_extra=OPERATIONAL
+        default=64, ge=1, description="segments in one forward pass, at most", json_schema_extra=OPERATIONAL
+    )
+    micro_batch_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens in one forward pass, padding included, at most, but for a longer segment alone; none: off",
+        json_schema_extra=OPERATIONAL,
+    )
+    gradient_checkpointing: bool = Field(
+        default=False,
+        description="the backward pass computes layers again instead of keeping all they said: memory for time",
+        json_schema_extra=OPERATIONAL,
     )
     clip_low: float = Field(default=0.2, gt=0, lt=1, description="the ratio counts down to 1 - clip_low")
     clip_high: float = Field(default=0.2, gt=0, description="and up to 1 + clip_high")

@@ -111,9 +111,17 @@ def _score_all(policy: Policy, batch: Batch, mask_S_T: Tensor, config: Config) -
 
 
 def micro_batches(batch: Batch, rows: Tensor, config: Config) -> Sequence[Tensor]:
-    """Rows of about one length together, so that little is computed on padding."""
-    by_length = rows[batch.lengths_S[rows].argsort(stable=True)]
-    return by_length.split(config.ppo.micro_batch)
+    """Rows of about one length together, so that little is computed on padding; no more than one pass may hold."""
+    lengths = batch.lengths_S[rows]
+    order = lengths.argsort(stable=True)
+    sizes, rows_most, tokens_most = [0], config.ppo.micro_batch, config.ppo.micro_batch_tokens
+    for length in lengths[order].tolist():  # ascending: a pass is as wide as its last row
+        larger = sizes[-1] + 1
+        if larger > rows_most or (tokens_most is not None and larger > 1 and larger * length > tokens_most):
+            sizes.append(1)
+        else:
+            sizes[-1] = larger
+    return rows[order].split(sizes)
 
 
 def explained_variance(batch: Batch, credit: Credited) -> float:

@@ -1,15 +1,15 @@
 """The policy: a Hugging Face causal LM with its tokenizer and a value head, scored on action tokens only.
 
-Sampling is left to the samplers, losses to losses.py, and where checkpoints lie to storage.
+Sampling is left to the samplers, losses to losses.py, adapters to lora.py, and where checkpoints lie to storage.
 Tensor axes: B segments, T tokens, N action tokens, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from agent_r1 import tiny
+from agent_r1 import lora, recompute, tiny
 from agent_r1.chat import give_template, load_tokenizer
-from agent_r1.config import Config
+from agent_r1.config import Config, LoraConfig
 from agent_r1.critic import ValueHead
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.pretrained import load_packaged
@@ -42,17 +42,37 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A model, its tokenizer, its critic, and where and how they run."""
+    """A model, its tokenizer, its critic, and where and how they run.
+
+    `lora` says how the model's adapters were made, where it has some; `bare` passes them by.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     value_head: ValueHead
     device: torch.device
     dtype: torch.dtype
+    lora: LoraConfig | None = None
+    bare: bool = False
 
-    def autocast(self) -> AbstractContextManager[object]:
-        """The forward pass in `dtype`, weights in float32."""
-        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """The forward pass in `dtype`; weights that are trained are in float32."""
+        adapters = lora.switched_off(self.model) if self.bare else nullcontext()
+        with adapters, torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            yield
+
+    @property
+    def without_adapters(self) -> Policy:
+        """What the adapters stand on, without a copy of it: the reference. ValueError where there are none."""
+        if self.lora is None:
+            raise ValueError("the policy has no adapters")
+        return replace(self, bare=True)
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The weights that learn: all of the model, or its adapters."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     @property
     def output_layer(self) -> nn.Module:
@@ -84,12 +104,17 @@ class Policy:
         if mask_B_T[:, 0].any():
             raise ValueError("the first token of a segment cannot be an action")
         ids_B_T, mask_B_T = ids_B_T.to(self.device), mask_B_T.to(self.device)
+        layer = self.output_layer
+
+        def judge(states_N_D: Tensor, ids_N: Tensor) -> tuple[Tensor, Tensor]:
+            logprobs_N_V = torch.log_softmax(layer(states_N_D).float() / temperature, dim=-1)
+            return logprobs_N_V.gather(1, ids_N[:, None])[:, 0], -(logprobs_N_V.exp() * logprobs_N_V).sum(dim=-1)
+
         with self.autocast():
             before_N_D = self._before(ids_B_T, mask_B_T)
-            logits_N_V = self.output_layer(before_N_D)
-        logprobs_N_V = torch.log_softmax(logits_N_V.float() / temperature, dim=-1)
-        chosen_N = logprobs_N_V.gather(1, ids_B_T[mask_B_T][:, None])[:, 0]
-        entropy_N = -(logprobs_N_V.exp() * logprobs_N_V).sum(dim=-1)
+            chosen_N, entropy_N = recompute.by_token(
+                judge, before_N_D, ids_B_T[mask_B_T], self.model.config.get_text_config().vocab_size
+            )
         values_N = self.value_head(before_N_D)
         empty = torch.zeros(mask_B_T.shape, device=self.device)
         return Scores(*(empty.masked_scatter(mask_B_T, part) for part in (chosen_N, entropy_N, values_N)))
@@ -106,8 +131,15 @@ class Policy:
         return hidden_B_T_D[mask_B_T[:, 1:]]
 
     def save(self, folder: Path) -> None:
-        """Write `policy/` (a plain Hugging Face folder) and `value_head.safetensors` into an existing folder."""
-        self.model.save_pretrained(folder / "policy", safe_serialization=True)
+        """Write `policy/` (a plain Hugging Face folder) and `value_head.safetensors` into an existing folder.
+
+        Adapters are merged into `policy/`, and kept apart in `adapter/`.
+        """
+        if self.lora is None:
+            self.model.save_pretrained(folder / "policy")
+        else:
+            self.model.save_pretrained(folder / "policy", state_dict=lora.merged(self.model))
+            lora.save(self.model, folder / "adapter", self.lora)
         self.tokenizer.save_pretrained(folder / "policy")
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.value_head.state_dict().items()}
         save_file(weights, folder / "value_head.safetensors")
@@ -131,16 +163,32 @@ def create(config: Config) -> Policy:
     return _assemble(model, tokenizer, head, config)
 
 
-def load(folder: Path, config: Config) -> Policy:
-    """The policy of a checkpoint folder that `Policy.save` wrote; CheckpointError where it is of another model."""
-    model, tokenizer = _load(str(folder / "policy")), load_tokenizer(folder / "policy")
+def add_adapters(policy: Policy, config: Config) -> Policy:
+    """The policy with new adapters, as `model.lora` has them: from here on only they learn."""
+    lora.add(policy.model, config.model.lora, derive(config.seed, "adapters"))
+    return replace(policy, lora=config.model.lora)
+
+
+def load(folder: Path, config: Config, base: Path | None = None) -> Policy:
+    """The policy of a checkpoint folder that `Policy.save` wrote; CheckpointError where it is of another model.
+
+    With `base`, the checkpoint whose `policy/` the adapters stand on, they are laid on it, and their training goes on
+    exactly; without it they are those merged into `policy/`.
+    """
+    source = (folder if base is None else base) / "policy"
+    model, tokenizer = _load(str(source)), load_tokenizer(source)
     give_template(tokenizer, config.model.tool_format)
     head = ValueHead(model.config.get_text_config().hidden_size)
     try:
         head.load_state_dict(load_file(folder / "value_head.safetensors"))
     except (OSError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: its value head does not fit: {str(error).splitlines()[0]}") from error
-    return _assemble(model, tokenizer, head, config)
+    policy = _assemble(model, tokenizer, head, config)
+    if base is not None:
+        policy = add_adapters(policy, config)
+        lora.load(model, folder / "adapter")
+        lora.hold_frozen(model, policy.dtype)
+    return policy
 
 
 def resolve_device(name: str) -> torch.device:

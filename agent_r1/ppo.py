@@ -6,12 +6,13 @@ Credit is credit.py's. Reading annotations and keeping checkpoints is left to ta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from agent_r1 import critic
+from agent_r1 import critic, recompute
 from agent_r1.batch import Batch, make_batch
 from agent_r1.config import Config
 from agent_r1.credit import Credited, credit_rows, explained_variance, give_credit, micro_batches
@@ -61,7 +62,7 @@ def make_learner(policy: Policy, config: Config, state: Mapping[str, object] | N
     decay = config.ppo.weight_decay
     learner = Learner(
         policy,
-        torch.optim.AdamW(policy.model.parameters(), lr=config.ppo.learning_rate, weight_decay=decay),
+        torch.optim.AdamW(policy.trained, lr=config.ppo.learning_rate, weight_decay=decay),
         torch.optim.AdamW(policy.value_head.parameters(), lr=config.ppo.value_learning_rate, weight_decay=decay),
     )
     if state is not None:
@@ -90,9 +91,9 @@ def update(
 ) -> Update:
     """Improve the learner in place on the annotations of one iteration.
 
-    `reference` is the policy of checkpoint 0, needed where `ppo.kl_coefficient` is above 0. A minibatch without an
-    action token takes no step, nor does a gradient that is not finite, the critic's included: both are counted in
-    ppo/skipped_updates.
+    `reference` is the policy of checkpoint 0, with LoRA the learner's own without adapters; needed where
+    `ppo.kl_coefficient` is above 0. A minibatch without an action token takes no step, nor does a gradient that is not
+    finite, the critic's included: both are counted in ppo/skipped_updates.
     """
     if reference is None and config.ppo.kl_coefficient > 0:
         raise ValueError(f"reference: needed where ppo.kl_coefficient is {config.ppo.kl_coefficient}, got None")
@@ -128,16 +129,17 @@ def _step(learner: Learner, batch: Batch, credit: Credited, rows: Tensor, config
     learner.policy.model.eval()  # no dropout: the ratio compares with the network that sampled
     learner.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, float] = {}
-    for micro in micro_batches(batch, rows, config):
-        loss, parts = _loss(learner.policy, batch, credit, micro, config, tokens)
-        if loss.requires_grad:
-            loss.backward()
-        for name, value in parts.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
+    with recompute.layers(learner.policy.model) if config.ppo.gradient_checkpointing else nullcontext():
+        for micro in micro_batches(batch, rows, config):
+            loss, parts = _loss(learner.policy, batch, credit, micro, config, tokens)
+            if loss.requires_grad:
+                loss.backward()
+            for name, value in parts.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
     if config.ppo.target_kl is not None and sums["kl"] > config.ppo.target_kl:
         tally.stopped = True
         return
-    norm = float(torch.nn.utils.clip_grad_norm_(learner.policy.model.parameters(), config.ppo.max_grad_norm))
+    norm = float(torch.nn.utils.clip_grad_norm_(learner.policy.trained, config.ppo.max_grad_norm))
     if norm != norm or norm == float("inf"):
         tally.skipped += 1
         return

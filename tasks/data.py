@@ -67,7 +67,13 @@ def _verified(context: RunContext, iteration: int, digest: str) -> Policy:
 
 
 def learning_policy(context: RunContext, iteration: int) -> Policy:
-    """The policy of a checkpoint, every file checked against its manifest, for the caller alone."""
+    """The policy of a checkpoint, every file checked against its manifest, for the caller alone.
+
+    Adapters stand on checkpoint 0, which is the reference without them.
+    """
     folder = context.checkpoint(iteration)
     checkpoints.verify(folder)
-    return load(folder, context.config)
+    if not context.config.model.lora.rank:
+        return load(folder, context.config)
+    checkpoints.verify(context.checkpoint(0))
+    return load(folder, context.config, base=context.checkpoint(0))

@@ -30,7 +30,9 @@ def _update(context: RunContext, iteration: int) -> Work:
     policy = learning_policy(context, iteration - 1)
     state = checkpoints.load_trainer(context.checkpoint(iteration - 1) / "trainer.pt")
     learner = make_learner(policy, config, state)
-    reference = learning_policy(context, 0) if config.ppo.kl_coefficient > 0 else None
+    reference = None
+    if config.ppo.kl_coefficient > 0:
+        reference = policy.without_adapters if config.model.lora.rank else learning_policy(context, 0)
     done = improve(learner, reference, rows, config, iteration)
     return publish_checkpoint(context, iteration, learner, done.metrics, done.credits)
 

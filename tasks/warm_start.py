@@ -33,6 +33,8 @@ def _warm_start(context: RunContext, start_from: str | None) -> Work:
         folder = RunContext(context.home, run, context.config).checkpoint(int(iteration))
         checkpoints.verify(folder)
         policy = model.load(folder, context.config)
+    if context.config.model.lora.rank:  # from here on: the warm start taught all weights
+        policy = model.add_adapters(policy, context.config)
     return publish_checkpoint(context, 0, make_learner(policy, context.config), metrics)
 
 

@@ -17,7 +17,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "transformers": ("agent_r1/",),
     "tokenizers": ("agent_r1/tiny.py",),
     "peft": ("agent_r1/",),
-    "safetensors": ("agent_r1/model.py", "storage/checkpoints.py"),
+    "safetensors": ("agent_r1/model.py", "agent_r1/lora.py", "storage/checkpoints.py"),
     "pydantic": ("agent_r1/config.py", "agent_r1/experiment.py"),
     "bm25s": ("agent_r1/tools/search.py",),
     "duckdb": ("agent_r1/tools/sql", "agent_r1/world/", "storage/"),
