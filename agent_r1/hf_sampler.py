@@ -12,12 +12,53 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer
 
 from agent_r1.model import Policy
 from agent_r1.sampler import Action, ActionRequest
 from agent_r1.seeds import uniforms
+
+
+ROOM = 64
+"""Columns of cache that are made ahead."""
+
+
+class RoomyLayer(DynamicLayer):
+    """A cache layer with room for columns to come: transformers' own copies all of it for each token.
+
+    A pass may be of the first rows alone; the others are left with a hole.
+    """
+
+    _room: tuple[Tensor, Tensor] | None = None
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Append [B, heads, T, size] and return those rows, as views of the room."""
+        del args, kwargs
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        rows, past = key_states.shape[0], self.get_seq_length()
+        width = past + key_states.shape[-2]
+        if self._room is None or self._room[0].shape[-2] < width:
+            self._room = _enlarged(self.keys, key_states, width), _enlarged(self.values, value_states, width)
+        keys, values = self._room
+        keys[:rows, :, past:width] = key_states
+        values[:rows, :, past:width] = value_states
+        self.keys, self.values = keys[:, :, :width], values[:, :, :width]
+        return self.keys[:rows], self.values[:rows]
+
+
+def _enlarged(held: Tensor | None, coming: Tensor, width: int) -> Tensor:
+    """Room for `width` columns and those ahead, beginning with what is held. Zeros, as a hole must not be NaN."""
+    first = coming if held is None or held.numel() == 0 else held
+    room = coming.new_zeros((*first.shape[:2], width + ROOM, coming.shape[-1]))
+    room[:, :, : first.shape[2]] = first
+    return room
+
+
+def _empty_cache() -> Cache:
+    return Cache(layer_class_to_replicate=RoomyLayer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +85,50 @@ class EmbeddedSession:
     max_new_tokens: int
     rows: list[int] = field(default_factory=list)
     pending: dict[int, int] = field(default_factory=dict)  # last sampled token of a row, not yet in the cache
-    cache: DynamicCache = field(default_factory=DynamicCache)
+    cache: Cache = field(default_factory=_empty_cache)
     held_B_K: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.bool))
     position_B: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
-    @torch.inference_mode()
+    @torch.no_grad()  # in inference mode autocast would keep no weights that it has cast
     def act(self, requests: Sequence[ActionRequest]) -> list[Action]:
         """See Session.act."""
         if not requests:
             return []
         self._select(requests)
         new = [list(r.new_ids) if r.restart else [self.pending[r.row], *r.new_ids] for r in requests]
-        logits_B_V = self._prefill(new)
         noise_B_N = (
             torch.from_numpy(np.stack([uniforms(r.seed, self.max_new_tokens) for r in requests]))
             if not self.greedy
             else None
         )
-        sampled: list[Tensor] = []
-        logprobs: list[Tensor] = []
+        with self.policy.autocast():  # around all steps: weights are then cast once, not for each token
+            return self._actions(requests, *self._decode(new, noise_B_N))
+
+    def _decode(self, new: Sequence[Sequence[int]], noise_B_N: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens [B, N], their log-probabilities, and how many of each row count.
+
+        Rows whose action has ended go behind the others, and no pass computes them any more.
+        """
+        token_B_N = torch.zeros(len(new), self.max_new_tokens, dtype=torch.long)
+        logprob_B_N = torch.zeros(len(new), self.max_new_tokens)
+        length_B = torch.zeros(len(new), dtype=torch.long)
         ends = torch.tensor(self.end_ids)
-        alive_B = torch.ones(len(requests), dtype=torch.bool)
-        lengths_B = torch.zeros(len(requests), dtype=torch.long)
+        row_A, alive_A = torch.arange(len(new)), torch.ones(len(new), dtype=torch.bool)  # the rows that are computed
+        logits_A_V = self._prefill(new)
         for step in range(self.max_new_tokens):
-            token_B, logprob_B = self._choose(logits_B_V, None if noise_B_N is None else noise_B_N[:, step])
-            sampled.append(token_B)
-            logprobs.append(logprob_B)
-            lengths_B += alive_B
-            alive_B = alive_B & ~torch.isin(token_B, ends)
-            if not alive_B.any() or step + 1 == self.max_new_tokens:
+            token_A, logprob_A = self._choose(logits_A_V, None if noise_B_N is None else noise_B_N[row_A, step])
+            token_B_N[row_A, step], logprob_B_N[row_A, step] = token_A, logprob_A
+            length_B[row_A] += alive_A
+            alive_A = alive_A & ~torch.isin(token_A, ends)
+            alive = int(alive_A.sum())
+            if alive == 0 or step + 1 == self.max_new_tokens:
                 break
-            logits_B_V = self._forward(token_B[:, None], alive_B[:, None])
-        return self._actions(requests, torch.stack(sampled, 1), torch.stack(logprobs, 1), lengths_B)
+            if 2 * alive <= len(row_A):
+                first_A = alive_A.nonzero()[:, 0]
+                self._reorder(torch.cat([first_A, (~alive_A).nonzero()[:, 0]]))
+                row_A, token_A, alive_A = row_A[first_A], token_A[first_A], alive_A[first_A]
+            logits_A_V = self._forward(token_A[:, None], alive_A[:, None])
+        return token_B_N, logprob_B_N, length_B
 
     def _actions(
         self, requests: Sequence[ActionRequest], token_B_N: Tensor, logprob_B_N: Tensor, lengths_B: Tensor
@@ -101,7 +154,20 @@ class EmbeddedSession:
         return token_B.cpu(), logprobs_B_V.gather(1, token_B[:, None])[:, 0].cpu()
 
     def _prefill(self, new: Sequence[Sequence[int]]) -> Tensor:
-        """Feed each row's new tokens, padded on the left, and return the logits after the last."""
+        """Feed each row's new tokens and return the logits after the last. Rows that begin alike are computed once."""
+        distinct = list(dict.fromkeys(map(tuple, new)))
+        if self.held_B_K.shape[1] or len(distinct) == len(new):
+            return self._feed(new)
+        self.held_B_K, self.position_B = self.held_B_K[: len(distinct)], self.position_B[: len(distinct)]
+        logits_U_V = self._feed(distinct)
+        places = {ids: place for place, ids in enumerate(distinct)}
+        order = torch.tensor([places[tuple(ids)] for ids in new])
+        self.held_B_K, self.position_B = self.held_B_K[order], self.position_B[order]
+        self._gather(order, torch.arange(self.held_B_K.shape[1]).expand(len(new), -1))
+        return logits_U_V[order.to(logits_U_V.device)]
+
+    def _feed(self, new: Sequence[Sequence[int]]) -> Tensor:
+        """The same for rows as they are, padded on the left."""
         width = max(len(ids) for ids in new)
         ids_B_T = torch.zeros(len(new), width, dtype=torch.long)
         real_B_T = torch.zeros(len(new), width, dtype=torch.bool)
@@ -110,39 +176,49 @@ class EmbeddedSession:
             real_B_T[index, width - len(ids) :] = True
         return self._forward(ids_B_T, real_B_T)
 
-    def _forward(self, ids_B_T: Tensor, real_B_T: Tensor) -> Tensor:
-        """Append columns to the cache and return the logits [B, V] after the last one."""
-        steps = real_B_T.long().cumsum(dim=1)
-        positions_B_T = (self.position_B[:, None] + steps - 1).clamp(min=0)
-        self.position_B = self.position_B + steps[:, -1]
-        past, width = self.held_B_K.shape[1], ids_B_T.shape[1]
-        self.held_B_K = torch.cat([self.held_B_K, real_B_T], dim=1)
+    def _forward(self, ids_A_T: Tensor, real_A_T: Tensor) -> Tensor:
+        """Append columns to the cache, of its first rows, and return their logits [A, V] after the last one."""
+        (rows, width), past = ids_A_T.shape, self.held_B_K.shape[1]
+        steps = real_A_T.long().cumsum(dim=1)
+        positions_A_T = (self.position_B[:rows, None] + steps - 1).clamp(min=0)
+        self.position_B[:rows] += steps[:, -1]
+        self.held_B_K = torch.nn.functional.pad(self.held_B_K, (0, width))
+        self.held_B_K[:rows, past:] = real_A_T
         causal_T_K = torch.ones(width, past + width, dtype=torch.bool).tril(past)
         itself_T_K = torch.zeros(width, past + width, dtype=torch.bool)
         itself_T_K[range(width), range(past, past + width)] = True  # a hole sees itself, so that no softmax is empty
-        mask_B_1_T_K = ((self.held_B_K[:, None, :] & causal_T_K) | itself_T_K)[:, None]
-        return self.policy.next_logits(ids_B_T, positions_B_T, mask_B_1_T_K, self.cache)
+        mask_A_1_T_K = ((self.held_B_K[:rows, None, :] & causal_T_K) | itself_T_K)[:, None]
+        return self.policy.next_logits(ids_A_T, positions_A_T, mask_A_1_T_K, self.cache)
 
     def _select(self, requests: Sequence[ActionRequest]) -> None:
         """Keep the requested rows in their order, forget restarted ones' past, and squeeze holes out of the cache."""
         if all(request.restart for request in requests):
-            self.cache = DynamicCache()
+            self.cache = _empty_cache()
             self.held_B_K = torch.zeros(len(requests), 0, dtype=torch.bool)
             self.position_B = torch.zeros(len(requests), dtype=torch.long)
         else:
             places = {row: index for index, row in enumerate(self.rows)}
             order = torch.tensor([0 if request.restart else places[request.row] for request in requests])
             kept = torch.tensor([not request.restart for request in requests])
-            held = self.held_B_K[order] & kept[:, None]
+            self.held_B_K = self.held_B_K[order] & kept[:, None]
             self.position_B = torch.where(kept, self.position_B[order], 0)
-            width = int(held.sum(dim=1).max())
-            columns_B_K = held.to(torch.int8).argsort(dim=1, stable=True)[:, held.shape[1] - width :]
-            self.held_B_K = held.gather(1, columns_B_K)
-            self._squeeze(order, columns_B_K)
+            past, width = self.held_B_K.shape[1], int(self.held_B_K.sum(dim=1).max())
+            if width < past or self.rows != [request.row for request in requests]:
+                columns_B_K = self.held_B_K.to(torch.int8).argsort(dim=1, stable=True)[:, past - width :]
+                self.held_B_K = self.held_B_K.gather(1, columns_B_K)
+                self._gather(order, columns_B_K)
         self.rows = [request.row for request in requests]
 
-    def _squeeze(self, order: Tensor, columns_B_K: Tensor) -> None:
-        squeezed = DynamicCache()
+    def _reorder(self, order: Tensor) -> None:
+        """Put the first rows in this order; those behind them stay."""
+        order = torch.cat([order, torch.arange(len(order), len(self.rows))])
+        self.rows = [self.rows[index] for index in order.tolist()]
+        self.held_B_K, self.position_B = self.held_B_K[order], self.position_B[order]
+        self._gather(order, torch.arange(self.held_B_K.shape[1]).expand(len(order), -1))
+
+    def _gather(self, order: Tensor, columns_B_K: Tensor) -> None:
+        """Make the cache of these of its rows, of each of them these columns."""
+        gathered = _empty_cache()
         device = self.policy.device
         rows_B_1, columns = order.to(device)[:, None], columns_B_K.to(device)
         for index, layer in enumerate(self.cache.layers):
@@ -151,5 +227,5 @@ class EmbeddedSession:
             assert layer.values is not None
             keys = layer.keys.transpose(1, 2)[rows_B_1, columns].transpose(1, 2)
             values = layer.values.transpose(1, 2)[rows_B_1, columns].transpose(1, 2)
-            squeezed.update(keys, values, index)
-        self.cache = squeezed
+            gathered.update(keys, values, index)
+        self.cache = gathered
