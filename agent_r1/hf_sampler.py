@@ -26,35 +26,48 @@ ROOM = 64
 class RoomyLayer(DynamicLayer):
     """A cache layer with room for columns to come: transformers' own copies all of it for each token.
 
-    A pass may be of the first rows alone; the others are left with a hole.
+    A pass may be of the first rows alone; the others are left with a hole. Room is [B, columns, heads, size], and what
+    no pass has written holds any finite number: a NaN would shine through the mask.
     """
 
     _room: tuple[Tensor, Tensor] | None = None
+    _width = 0
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Append [B, heads, T, size] and return those rows, as views of the room."""
         del args, kwargs
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        rows, past = key_states.shape[0], self.get_seq_length()
-        width = past + key_states.shape[-2]
-        if self._room is None or self._room[0].shape[-2] < width:
-            self._room = _enlarged(self.keys, key_states, width), _enlarged(self.values, value_states, width)
-        keys, values = self._room
-        keys[:rows, :, past:width] = key_states
-        values[:rows, :, past:width] = value_states
-        self.keys, self.values = keys[:, :, :width], values[:, :, :width]
-        return self.keys[:rows], self.values[:rows]
+        rows, past = key_states.shape[0], self._width
+        self._width += key_states.shape[2]
+        self._room = _with_room(self._room, (key_states, value_states), self._width)
+        for room, states in zip(self._room, (key_states, value_states), strict=True):
+            room[:rows, past : self._width] = states.transpose(1, 2)
+        keys, values = (room[:rows, : self._width].transpose(1, 2) for room in self._room)
+        return keys, values
+
+    def select(self, rows_B: Tensor, columns_B_K: Tensor) -> None:
+        """Keep these rows, in this order, and of each of them these columns."""
+        assert self._room is not None
+        places_B_K = rows_B[:, None] * self._room[0].shape[1] + columns_B_K
+        places = torch.nn.functional.pad(places_B_K, (0, ROOM))  # any numbers, as room
+        keys, values = (room.flatten(0, 1)[places.to(room.device)] for room in self._room)
+        self._room, self._width = (keys, values), columns_B_K.shape[1]
+
+    def get_seq_length(self) -> int:
+        """How many columns there are."""
+        return self._width
 
 
-def _enlarged(held: Tensor | None, coming: Tensor, width: int) -> Tensor:
-    """Room for `width` columns and those ahead, beginning with what is held. Zeros, as a hole must not be NaN."""
-    first = coming if held is None or held.numel() == 0 else held
-    room = coming.new_zeros((*first.shape[:2], width + ROOM, coming.shape[-1]))
-    room[:, :, : first.shape[2]] = first
-    return room
+def _with_room(room: tuple[Tensor, Tensor] | None, coming: tuple[Tensor, Tensor], width: int) -> tuple[Tensor, Tensor]:
+    """Room for `width` columns and more, beginning with what is there."""
+    if room is not None and room[0].shape[1] >= width:
+        return room
+    rows = coming[0].shape[0] if room is None else room[0].shape[0]
+    keys, values = (each.new_zeros(rows, width + ROOM, each.shape[1], each.shape[3]) for each in coming)
+    if room is not None:
+        keys[:, : room[0].shape[1]], values[:, : room[0].shape[1]] = room
+    return keys, values
 
 
 def _empty_cache() -> Cache:
@@ -218,14 +231,6 @@ class EmbeddedSession:
 
     def _gather(self, order: Tensor, columns_B_K: Tensor) -> None:
         """Make the cache of these of its rows, of each of them these columns."""
-        gathered = _empty_cache()
-        device = self.policy.device
-        rows_B_1, columns = order.to(device)[:, None], columns_B_K.to(device)
-        for index, layer in enumerate(self.cache.layers):
-            assert isinstance(layer, DynamicLayer)
-            assert layer.keys is not None
-            assert layer.values is not None
-            keys = layer.keys.transpose(1, 2)[rows_B_1, columns].transpose(1, 2)
-            values = layer.values.transpose(1, 2)[rows_B_1, columns].transpose(1, 2)
-            gathered.update(keys, values, index)
-        self.cache = gathered
+        for layer in self.cache.layers:
+            assert isinstance(layer, RoomyLayer)
+            layer.select(order, columns_B_K)
