@@ -17,19 +17,25 @@ ROOT = Path(__file__).parents[1]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
+def child_environment(threads: int) -> dict[str, str]:
+    """Both sides': so many threads, which do not spin while they wait, and nothing is asked of the network."""
+    quiet = {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    return {**os.environ, **quiet, **dict.fromkeys(THREADS, str(threads))}
+
+
 class Side(AbstractContextManager["Side"]):
     """A child process that measures once for each line it is given."""
 
     def __init__(self, command: Sequence[str], place: Path, settings: Mapping[str, Json]) -> None:
-        quiet = {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-        threads = {name: str(settings["threads"]) for name in THREADS}
+        threads = settings["threads"]
+        assert isinstance(threads, int)
         self._process = subprocess.Popen(
             [*command, str(place), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, **quiet, **threads},
+            env=child_environment(threads),
         )
         self.memory_before = self._answer()["peak_mib"]
 

@@ -25,9 +25,15 @@ def question_ids(context: RunContext, split: str) -> list[str]:
 
 
 def load_questions(context: RunContext, ids: Sequence[str]) -> dict[str, Question]:
-    """Questions of the store by id."""
+    """Questions of the store by id, in the order of the ids. A run's questions are stored once and stay as they are."""
+    found = _questions(context, tuple(sorted(set(ids))))
+    return {question_id: found[question_id] for question_id in ids}
+
+
+@lru_cache(maxsize=2)  # the iteration's and the evaluation's: each is asked for by several stages
+def _questions(context: RunContext, ids: tuple[str, ...]) -> dict[str, Question]:
     with context.store.read() as con:
-        return {question.id: question for question in questions.load(con, list(dict.fromkeys(ids)))}
+        return {question.id: question for question in questions.load(con, ids)}
 
 
 def with_gold_passages(context: RunContext, split: str, asked: Mapping[str, Question]) -> dict[str, Question]:
