@@ -22,8 +22,8 @@ from benchmarks.pairs import ROOT, child_environment
 
 MARK = "iteration clock "
 PLACES = ("compute", "prefect", "duckdb", "mlflow", "checkpoints", "glue")
-"""compute: sampling, pricing, updating, loading a policy. checkpoints: writing and checking files. glue: run_stage
-itself. prefect: whatever lies outside a stage."""
+"""compute: sampling, pricing, updating, loading a policy and its tools. checkpoints: writing and checking files. glue:
+what else a stage does, such as hashing its inputs. prefect: whatever lies outside a stage."""
 
 WRAPPED: dict[str, tuple[str, ...]] = {
     "compute": (
@@ -35,6 +35,7 @@ WRAPPED: dict[str, tuple[str, ...]] = {
         "tasks.update.improve",
         "tasks.update.make_learner",
         "tasks.data.load",
+        "agent_r1.environment.open_tools",
     ),
     "checkpoints": tuple(
         f"storage.checkpoints.{name}" for name in ("publish", "verify", "read_manifest", "load_trainer", "remove")
@@ -101,8 +102,8 @@ def shares(laps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The median seconds of an iteration, and of each place the median share of it."""
     total = [sum(lap.values()) for lap in laps]
     found = {f"{place}/share": statistics.median(lap[place] / sum(lap.values()) for lap in laps) for place in PLACES}
-    outside = [(lap["prefect"] + lap["duckdb"] + lap["mlflow"]) / sum(lap.values()) for lap in laps]
-    return {"iteration_seconds": statistics.median(total), **found, "outside/share": statistics.median(outside)}
+    outside = [1 - lap["compute"] / sum(lap.values()) for lap in laps]
+    return {"iteration_seconds": statistics.median(total), **found, "all_but_compute/share": statistics.median(outside)}
 
 
 def _install(clock: Clock) -> None:

@@ -39,10 +39,10 @@ class Side(AbstractContextManager["Side"]):
         )
         self.memory_before = self._answer()["peak_mib"]
 
-    def measure(self, what: str) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """Have it done once. RuntimeError where the process ends instead."""
         assert self._process.stdin is not None
-        self._process.stdin.write(what + "\n")
+        self._process.stdin.write("again\n")
         self._process.stdin.flush()
         return self._answer()
 
@@ -69,12 +69,12 @@ def trl(place: Path, settings: Mapping[str, Json], python: Path) -> Side:
     return Side([str(python), str(ROOT / "benchmarks" / "trl_side.py")], place, settings)
 
 
-def take_turns(sides: Mapping[str, Side], what: str, rounds: int) -> dict[str, list[dict[str, float]]]:
+def take_turns(sides: Mapping[str, Side], rounds: int) -> dict[str, list[dict[str, float]]]:
     """Each side in turn, `rounds` times after one that does not count; who begins changes with every round."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         for name in list(sides)[:: 1 if number % 2 else -1]:
-            measured = sides[name].measure(what)
+            measured = sides[name].measure()
             if number:
                 found[name].append(measured)
     return found

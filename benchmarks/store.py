@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from storage.database import Store
 
 RUN = "benchmark"
 TURNS, GIVEN, ACTION = 4, 32, 18
+FIELDS = [field.name for field in fields(Annotation)]
 ITERATION = 192
 """Trajectories of a quickstart iteration."""
 
@@ -118,7 +119,7 @@ def _out_of_store(store: Store) -> list[Annotation]:
 
 def _into_lines(path: Path, rows: Sequence[Annotation]) -> None:
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+        file.writelines(json.dumps({name: getattr(row, name) for name in FIELDS}) + "\n" for row in rows)
 
 
 def _out_of_lines(path: Path) -> list[Annotation]:
@@ -159,7 +160,7 @@ def growth(sizes: Sequence[int], rounds: int, folder: Path) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         for size, store in stores.items():
-            for what, seconds in _iteration(store, 10_000 + number).items():
+            for what, seconds in _iteration(store).items():
                 if number:
                     found.setdefault(f"{what}/{size}", []).append(seconds)
     medians = {f"{key}_seconds": statistics.median(values) for key, values in found.items()}
@@ -169,8 +170,12 @@ def growth(sizes: Sequence[int], rounds: int, folder: Path) -> dict[str, float]:
     return {**medians, **sizes_mib, "iteration/ratio": statistics.median(ratios)}
 
 
-def _iteration(store: Store, iteration: int) -> dict[str, float]:
-    """What an iteration does with its rows, in the transactions in which its stages do it."""
+def _iteration(store: Store) -> dict[str, float]:
+    """What a new iteration does with its rows, in the transactions in which its stages do it."""
+    with store.read() as con:
+        last = con.execute("SELECT max(iteration) FROM trajectories WHERE run = ?", [RUN]).fetchone()
+    assert last is not None
+    iteration = last[0] + 1
     rows = made_up(ITERATION, iteration=iteration)
     marked = flat(rows)
 

@@ -76,7 +76,7 @@ class Subject:
 
 
 SUBJECTS = {
-    "quickstart": Subject("quickstart", "float32", 32, 8, 8, 24, 16, 300, 1000, 8, 3e-3),
+    "quickstart": Subject("quickstart", "float32", 32, 24, 8, 24, 16, 300, 1000, 8, 3e-3),
     "smollm2": Subject("smollm2", "bfloat16", 48, 4, 8, 4, 8, 0, 30, 8, 3e-4),
 }
 
@@ -84,7 +84,7 @@ SUBJECTS = {
 def make(subject: Subject, folder: Path, threads: int, say: Callable[[str], None] = print) -> Path:
     """The subject's folder below `folder`, made where it is not there yet; a half-made one is made again."""
     place = folder / subject.name
-    recipe = json.dumps({**asdict(subject), "template": TEMPLATE.read_text(encoding="utf-8")})
+    recipe = json.dumps({**asdict(subject), "questions": None, "template": TEMPLATE.read_text(encoding="utf-8")})
     done = place / "recipe.json"
     if done.is_file() and done.read_text(encoding="utf-8") == recipe:
         return place

@@ -1,8 +1,8 @@
 """TRL's side of a comparison, run by the interpreter of .venv-bench: trl_side.py SUBJECT_FOLDER SETTINGS_JSON.
 
 It imports nothing of ours. For each line on stdin it does one thing inside TRL's own training loop and prints a line
-of JSON: `rollout` is GRPOTrainer's generation with its tool loop, `update` a whole step of GRPOTrainer on completions
-that a rollout function hands it. A process does one of the two.
+of JSON. The thing is a rollout, GRPOTrainer's generation with its tool loop, or an update, a whole step of GRPOTrainer on
+completions that a rollout function hands it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Commands(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
             report({"ready": True})
-        for line in sys.stdin:
-            if line.strip() == "update":
+        for _ in sys.stdin:
+            if self.settings["what"] == "update":
                 self.started, self.busy = time.perf_counter(), time.process_time()
                 return
             report(self.rollout())

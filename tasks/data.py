@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from agent_r1.environment import Environment, open_environment
 from agent_r1.model import Policy, load
@@ -52,12 +53,18 @@ def open_split(context: RunContext, split: str, policy: Policy) -> Iterator[Envi
     config = context.config
     folder = context.data / split
     database = folder / "world.duckdb"
-    if config.data.path is None and not readable(database):
+    if config.data.path is None and not (database.is_file() and _readable(database, database.stat().st_mtime_ns)):
         world = generate(config.world)[split]  # a pure function of the configuration
         replace_file(database, lambda path: write_database(world, path))
     corpus = passages.read(folder / "passages.parquet") if "search" in config.tools else []
     with open_environment(config, database, corpus, policy.tokenizer) as environment:
         yield environment
+
+
+@lru_cache(maxsize=4)  # one for each split: it reads all of the file
+def _readable(database: Path, changed: int) -> bool:
+    del changed  # a part of the key: a file that was written again is another one
+    return readable(database)
 
 
 def sampling_policy(context: RunContext, iteration: int) -> Policy:
