@@ -18,7 +18,6 @@ from agent_r1.model import Policy
 from agent_r1.sampler import Action, ActionRequest
 from agent_r1.seeds import uniforms
 
-
 ROOM = 64
 """Columns of cache that are made ahead."""
 

@@ -21,7 +21,7 @@ from transformers import AutoConfig
 
 from agent_r1.questions.records import Json
 from benchmarks import matmul, overhead, pairs, store
-from benchmarks.subjects import SUBJECTS, Subject, make, read_completions
+from benchmarks.subjects import MAX_CONTEXT, MAX_TURNS, SUBJECTS, Subject, make, read_completions
 from tasks.versions import code_version, library_versions, machine
 
 HERE = Path(__file__).parent
@@ -35,7 +35,7 @@ RUNS = {
         ("data.path=null", "tools=[lookup]", "rollout.system_prompt=''", "evaluation.every=1"),
     ),
 }
-"""The shipped configuration that a subject is trained with where its overhead is measured, and what it needs changed."""
+"""The shipped configuration that a subject's overhead is measured with, and what is changed of it."""
 
 Found = dict[str, Json]
 
@@ -110,8 +110,8 @@ def _settings(subject: Subject, what: str, plan: Plan) -> dict[str, Json]:
         "attempts": subject.attempts,
         "micro_batch": subject.micro_batch,
         "max_new_tokens": subject.max_new_tokens,
-        "max_context": 512,
-        "max_turns": 6,
+        "max_context": MAX_CONTEXT,
+        "max_turns": MAX_TURNS,
     }
 
 
@@ -144,7 +144,13 @@ def _update(subject: Subject, place: Path, plan: Plan) -> Found:
         if side != "ours_with_critic_and_kl"
     }
     found = _compared(measured, ("tokens",))
-    return {**found, **used, "matmul_gflop_per_s": limit / 1e9, "update_gflop": flop / 1e9, "measured": _plain(measured)}
+    return {
+        **found,
+        **used,
+        "matmul_gflop_per_s": limit / 1e9,
+        "update_gflop": flop / 1e9,
+        "measured": _plain(measured),
+    }
 
 
 def _overhead(subject: Subject, place: Path, plan: Plan) -> Found:

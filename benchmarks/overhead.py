@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.pairs import ROOT, child_environment
 
 MARK = "iteration clock "
-PLACES = ("compute", "prefect", "duckdb", "mlflow", "checkpoints", "glue")
+PLACES: tuple[str, ...] = ("compute", "prefect", "duckdb", "mlflow", "checkpoints", "glue")
 """compute: sampling, pricing, updating, loading a policy and its tools. checkpoints: writing and checking files. glue:
 what else a stage does, such as hashing its inputs. prefect: whatever lies outside a stage."""
 
@@ -45,9 +45,9 @@ WRAPPED: dict[str, tuple[str, ...]] = {
         for name in ("__init__", "ensure_run", "log_metrics", "log_dataset", "log_table", "set_status")
     ),
     "glue": tuple(
-        f"tasks.{name}.run_stage" for name in ("prepare", "warm_start", "rollout", "annotate", "update", "evaluate")
-    )
-    + ("tasks.publish.run_stage",),
+        f"tasks.{name}.run_stage"
+        for name in ("prepare", "warm_start", "rollout", "annotate", "update", "evaluate", "publish")
+    ),
 }
 
 
@@ -55,7 +55,7 @@ class Clock:
     """Seconds by place. The place entered last has the time, until it is left."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self.seconds = dict.fromkeys(PLACES, 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(PLACES, 0.0)
         self._now, self._since, self._places = now, now(), ["prefect"]
 
     @contextmanager

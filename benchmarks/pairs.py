@@ -1,4 +1,4 @@
-"""Two processes, one on each side, that take turns at the same work: what makes their ratio robust to a busy machine."""
+"""Two processes, one on each side, that take turns at the same work: a busy machine then slows both alike."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from agent_r1 import model, tiny
 from agent_r1.config import Config, parse
@@ -26,10 +25,11 @@ from agent_r1.rewards import annotate
 from agent_r1.rollout import Attempt, Origin, rollout
 from agent_r1.trajectory import Annotation
 from agent_r1.warm_start import warm_start
-from agent_r1.world.generate import write_database
+from agent_r1.world.generate import World, write_database
 
 TEMPLATE = Path(__file__).with_name("chat.jinja")
 """tiny.jinja, with tool calls rendered too: TRL takes only templates that do."""
+MAX_TURNS, MAX_CONTEXT = 6, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ class Subject:
 
     def config(self, folder: Path, threads: int, critic: bool = False) -> Config:
         """A run's configuration on this subject: one step of GRPO without KL, or of PPO with its critic and KL."""
-        ppo = {"kl_coefficient": 0.03} if critic else {"kl_coefficient": 0.0, "value_steps": 0}
+        ppo: dict[str, Json] = {"epochs": 1, "minibatches": 1, "micro_batch": self.micro_batch, "learning_rate": 1e-6}
+        ppo |= {"kl_coefficient": 0.03} if critic else {"kl_coefficient": 0.0, "value_steps": 0}
+        taught: dict[str, Json] = {"curriculum_steps": self.curriculum, "steps": self.steps, "batch": self.batch}
         tree: dict[str, Json] = {
             "threads": threads,
             "model": {"path": str(folder / "policy"), "dtype": self.dtype},
@@ -62,15 +64,13 @@ class Subject:
             "rollout": {
                 "attempts": self.attempts,
                 "max_new_tokens": self.max_new_tokens,
-                "max_turns": 6,
-                "max_context": 512,
+                "max_turns": MAX_TURNS,
+                "max_context": MAX_CONTEXT,
                 "system_prompt": "",
             },
             "advantages": {} if critic else {"estimator": "group_relative", "whiten": False},
-            "ppo": {"epochs": 1, "minibatches": 1, "micro_batch": self.micro_batch, "learning_rate": 1e-6}
-            | ppo,
-            "warm_start": {"curriculum_steps": self.curriculum, "steps": self.steps, "batch": self.batch}
-            | {"learning_rate": self.learning_rate},
+            "ppo": ppo,
+            "warm_start": {**taught, "learning_rate": self.learning_rate},
         }
         return parse(tree, self.name)
 
@@ -145,14 +145,12 @@ def _untaught(name: str, folder: Path) -> None:
     made: PreTrainedModel
     words: PreTrainedTokenizerBase
     if name == "quickstart":
-        words = tiny.tokenizer()
-        made = tiny.model(Config().model.tiny, tiny.tokenizer(), seed=0)
+        made, words = tiny.model(Config().model.tiny, tiny.tokenizer(), seed=0), tiny.tokenizer()
     else:
         made, words = load_packaged()
     words.chat_template = TEMPLATE.read_text(encoding="utf-8")
     made.save_pretrained(folder)
     words.save_pretrained(folder)
-    AutoModelForCausalLM.from_pretrained(folder, config=AutoConfig.from_pretrained(folder), dtype=torch.float32)
 
 
 def _teach(policy: Policy, split: Split, place: Path, config: Config) -> None:
@@ -163,7 +161,7 @@ def _teach(policy: Policy, split: Split, place: Path, config: Config) -> None:
     database.unlink()
 
 
-def _world(split: Split):
+def _world(split: Split) -> World:
     assert split.world is not None
     return split.world
 

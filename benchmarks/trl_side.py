@@ -1,8 +1,8 @@
 """TRL's side of a comparison, run by the interpreter of .venv-bench: trl_side.py SUBJECT_FOLDER SETTINGS_JSON.
 
 It imports nothing of ours. For each line on stdin it does one thing inside TRL's own training loop and prints a line
-of JSON. The thing is a rollout, GRPOTrainer's generation with its tool loop, or an update, a whole step of GRPOTrainer on
-completions that a rollout function hands it.
+of JSON. The thing is a rollout, GRPOTrainer's generation with its tool loop, or an update, a whole step of GRPOTrainer
+on completions that a rollout function hands it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ class Commands(TrainerCallback):
         self.place, self.settings = place, settings
         self.trainer: GRPOTrainer | None = None
         self.started = self.busy = 0.0
+        self.begun = False
 
-    def on_step_begin(self, args, state, control, **kwargs):
-        if state.global_step == 0:
+    def on_step_begin(self, *_, **__):
+        if not self.begun:
+            self.begun = True
             report({"ready": True})
         for _ in sys.stdin:
             if self.settings["what"] == "update":
@@ -41,7 +43,7 @@ class Commands(TrainerCallback):
             report(self.rollout())
         sys.exit(0)
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(self, *_, **__):
         rows = completions(self.place)
         report(
             {
@@ -105,7 +107,7 @@ def completions(place: Path) -> list[dict]:
 def given(place: Path):
     """A rollout function that returns the stored completions."""
 
-    def rollout(prompts: list, trainer: GRPOTrainer) -> dict:
+    def rollout(*_: object) -> dict:
         rows = completions(place)
         starts = [row["action_mask"].index(True) for row in rows]
         return {
