@@ -196,6 +196,27 @@ def test_process_rewards_change_advantages() -> None:
     assert without.credits[0].advantages[2] == pytest.approx(0.95**2, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("sections", "passes"),
+    [
+        ({"advantages": {"estimator": "reinforce++", "whiten": False}}, 1),
+        ({"advantages": {"estimator": "reinforce++", "whiten": False}, "masks": {"loss": False}}, 2),
+        ({"advantages": {"whiten": False}}, 2),
+    ],
+)
+def test_before_its_step_an_update_scores_only_what_the_sampler_did_not_say(
+    monkeypatch: pytest.MonkeyPatch, sections: dict[str, Json], passes: int
+) -> None:
+    """A critic's values, and given tokens where the loss sees them; one pass is the step's own."""
+    settings = config(**sections)
+    rows = sampled_by(create(settings), ROWS)
+    scored: list[int] = []
+    score = Policy.score
+    monkeypatch.setattr(Policy, "score", lambda self, *given: scored.append(1) or score(self, *given))
+    run(settings, rows)
+    assert len(scored) == passes
+
+
 def test_whitened_advantages_have_mean_0_and_deviation_1_over_action_tokens() -> None:
     done, _ = run(config(advantages={"whiten": True}))
     chosen = [

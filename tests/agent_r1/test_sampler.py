@@ -116,6 +116,47 @@ def test_a_batch_says_what_its_rows_say_alone(policy: Policy, end_id: int) -> No
             assert action.logprobs == pytest.approx(other.logprobs, abs=TOLERANCE)
 
 
+def test_rows_that_begin_alike_are_computed_once_and_go_their_own_ways(policy: Policy, end_id: int) -> None:
+    prompts = {0: tokens(9, "one"), 1: tokens(5, "other"), 2: tokens(9, "one"), 3: tokens(9, "one")}
+    together = Play(policy, end_id)
+    with pytest.MonkeyPatch.context() as patch:
+        passes: list[int] = []
+        forward = Policy.next_logits
+
+        def counted(self: Policy, ids: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+            passes.append(len(ids))
+            return forward(self, ids, *rest)  # type: ignore[arg-type]
+
+        patch.setattr(Policy, "next_logits", counted)
+        first = together.wave([(row, ids, True) for row, ids in prompts.items()])
+    together.wave([(row, tokens(3 + row, "seen", row), False) for row in prompts])
+    assert passes[0] == 2
+    assert len({action.ids for action in first}) > 2
+    together.check()
+
+
+def test_rows_whose_action_has_ended_are_not_computed_and_go_on_later(policy: Policy) -> None:
+    """Whatever row 0 samples first ends actions: with greedy rows that begin alike all but one end at once."""
+    first = Play(policy, end_id=-1, greedy=True).wave([(0, tokens(9, "one"), True)])[0].ids[0]
+    play = Play(policy, end_id=first, greedy=True)
+    prompts = {row: tokens(9 + (row > 2), "one") for row in range(4)}
+    with pytest.MonkeyPatch.context() as patch:
+        widths: list[int] = []
+        forward = Policy.next_logits
+
+        def counted(self: Policy, ids: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+            widths.append(len(ids))
+            return forward(self, ids, *rest)  # type: ignore[arg-type]
+
+        patch.setattr(Policy, "next_logits", counted)
+        made = play.wave([(row, ids, True) for row, ids in prompts.items()])
+    assert [len(action.ids) for action in made[:3]] == [1, 1, 1]
+    assert len(made[3].ids) > 1
+    assert set(widths[1:]) == {1}
+    play.wave([(row, tokens(2, "seen", row), False) for row in prompts])
+    play.check()
+
+
 def test_the_order_of_requests_changes_nothing(policy: Policy, end_id: int) -> None:
     straight, mixed = Play(policy, end_id), Play(policy, end_id)
     orders = [[2, 0, 3, 1], [2, 1, 0], [1, 0], [0, 1]]

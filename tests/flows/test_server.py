@@ -72,8 +72,10 @@ def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "prefect" / "prefect.db") as con:
         states = [state for (state,) in con.execute("SELECT state_type FROM flow_run ORDER BY start_time")]
         tasks = con.execute("SELECT count(*) FROM task_run WHERE state_type = 'COMPLETED'").fetchone()[0]
+        tags = con.execute("SELECT DISTINCT tags FROM task_run").fetchall()
     assert states == ["CRASHED", "COMPLETED"]
     assert tasks >= 16  # every stage of the second flow, skipped or not
+    assert tags == [("[]",)]  # each task with tags would ask the server for a slot, which takes longer than the task
 
 
 def test_the_users_server_is_used_and_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -284,3 +285,33 @@ def test_a_table_name_is_never_a_python_variable(store: Store) -> None:
     assert len(secret) == 1
     with pytest.raises(duckdb.CatalogException), store.write() as con:
         con.execute("SELECT * FROM secret")
+
+
+def test_a_store_is_unlocked_after_use_though_a_result_was_not_read_to_its_end(store: Store) -> None:
+    with store.write() as con:
+        add(con)
+    with store.read() as con:
+        con.execute("SELECT * FROM range(1000000)").fetchone()
+    with duckdb.connect(str(store.path)) as con:
+        assert count(con) == 1
+
+
+def test_two_stores_of_one_process_do_not_meet(tmp_path: Path) -> None:
+    one, other = Store(tmp_path / "it's one.duckdb"), Store(tmp_path / "other.duckdb")
+    with one.write() as con, other.write() as other_con:
+        add(con)
+        assert count(other_con) == 0
+    with one.read() as con, other.read() as other_con:
+        assert (count(con), count(other_con)) == (1, 0)
+
+
+def test_a_forked_child_reads_the_store_with_an_engine_of_its_own(store: Store) -> None:
+    with store.write() as con:
+        add(con)
+    child = os.fork()
+    if child == 0:
+        with store.read() as con:
+            os._exit(count(con) + 40)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 41
+    with store.read() as con:
+        assert count(con) == 1

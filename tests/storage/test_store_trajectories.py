@@ -71,6 +71,13 @@ def test_one_shard_can_be_loaded_alone(con: DuckDBPyConnection) -> None:
     assert trajectories.load(con, "r", 1, "train", shard=2) == []
 
 
+def test_the_first_few_can_be_loaded_alone(con: DuckDBPyConnection) -> None:
+    """By question and attempt: q0 before q1, attempt 0 before 1."""
+    trajectories.save(con, "r", 1, "train", 0, [NONE, ONE, EMPTY_ANSWER])
+    assert trajectories.load(con, "r", 1, "train", limit=2) == [EMPTY_ANSWER, ONE]
+    assert trajectories.load(con, "r", 1, "train", limit=9) == [EMPTY_ANSWER, ONE, NONE]
+
+
 def test_none_and_missing_stay_apart(con: DuckDBPyConnection) -> None:
     given: list[JsonObject] = [{"a": None}, {"b": [None]}, {}]
     calls = tuple(CallRecord("f", arguments, True, "") for arguments in given)

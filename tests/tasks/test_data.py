@@ -9,8 +9,11 @@ import pytest
 
 from agent_r1 import model
 from agent_r1.config import parse
+from agent_r1.questions.records import Question
+from storage import questions
+from storage.database import Store
 from tasks.context import RunContext
-from tasks.data import open_split
+from tasks.data import load_questions, open_split
 
 SMALL = {"people": 8, "cities": 4, "countries": 3, "companies": 4, "films": 4, "warm_start_scale": 1}
 
@@ -40,3 +43,19 @@ def test_a_world_that_is_gone_or_damaged_is_written_again(tmp_path: Path, damage
         database.write_bytes(b"hello" * 1000 if damage == "text" else whole[: sizes[damage]])
     assert people() == before
     assert len(before) == 8
+
+
+def test_stages_that_ask_for_the_same_questions_read_the_store_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = RunContext(tmp_path, "r", parse({}, "test"))
+    with context.store.write() as con:
+        questions.save(con, "train", [Question(id=name, text=name.upper()) for name in "abc"])
+    reads: list[Store] = []
+    read = Store.read
+    monkeypatch.setattr(Store, "read", lambda self: reads.append(self) or read(self))
+    assert list(load_questions(context, ["b", "a", "b"])) == ["b", "a"]
+    assert [each.text for each in load_questions(context, ["a", "b"]).values()] == ["A", "B"]
+    assert len(reads) == 1
+    assert list(load_questions(context, ["c"])) == ["c"]
+    assert len(reads) == 2
