@@ -197,18 +197,13 @@ def test_process_rewards_change_advantages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "passes"),
-    [
-        ({"advantages": {"estimator": "reinforce++", "whiten": False}}, 1),
-        ({"advantages": {"estimator": "reinforce++", "whiten": False}, "masks": {"loss": False}}, 2),
-        ({"advantages": {"whiten": False}}, 2),
-    ],
+    ("estimator", "masked", "passes"), [("reinforce++", True, 1), ("reinforce++", False, 2), ("gae", True, 2)]
 )
 def test_before_its_step_an_update_scores_only_what_the_sampler_did_not_say(
-    monkeypatch: pytest.MonkeyPatch, sections: dict[str, Json], passes: int
+    monkeypatch: pytest.MonkeyPatch, estimator: str, masked: bool, passes: int
 ) -> None:
     """A critic's values, and given tokens where the loss sees them; one pass is the step's own."""
-    settings = config(**sections)
+    settings = config(advantages={"estimator": estimator, "whiten": False}, masks={"loss": masked})
     rows = sampled_by(create(settings), ROWS)
     scored: list[int] = []
     score = Policy.score
