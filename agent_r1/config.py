@@ -152,10 +152,44 @@ class SearchConfig(_Section):
     max_characters: int | None = Field(default=None, ge=1, description="of a passage's text; none: all of it")
 
 
+class VllmConfig(_Section):
+    """The server that samples where `rollout.engine` is vllm: one of the run's own, or one that already runs."""
+
+    python: str | None = Field(
+        default=None,
+        description="interpreter of an environment with vLLM; none: .venv-vllm, which `make install-vllm` makes",
+        json_schema_extra=OPERATIONAL,
+    )
+    url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/\s]+$",
+        description="a server that already runs, `http://HOST:PORT`; none: the run starts one and ends it",
+        json_schema_extra=OPERATIONAL,
+    )
+    arguments: tuple[str, ...] = Field(
+        default=(), description="of `vllm serve`, behind the run's own", json_schema_extra=OPERATIONAL
+    )
+    cpu_cache_gib: int = Field(
+        default=2, ge=1, description="GiB of key/value cache, without a GPU", json_schema_extra=OPERATIONAL
+    )
+    start_timeout: float = Field(
+        default=900.0, gt=0, description="seconds for its start", json_schema_extra=OPERATIONAL
+    )
+    timeout: float = Field(
+        default=600.0,
+        gt=0,
+        description="seconds for one action, waiting for its turn included; then it hangs, and is started anew",
+        json_schema_extra=OPERATIONAL,
+    )
+
+
 class RolloutConfig(_Section):
     """How trajectories are sampled."""
 
-    engine: Literal["embedded"] = Field(default="embedded", description="torch and transformers in this process")
+    engine: Literal["embedded", "vllm"] = Field(
+        default="embedded", description="embedded: torch and transformers in this process; vllm: a vLLM server"
+    )
+    vllm: VllmConfig = VllmConfig()
     questions: int = Field(default=192, ge=1, description="questions drawn in an iteration")
     attempts: int = Field(default=1, ge=1, description="trajectories for each of them")
     temperature: float = Field(default=1.0, gt=0, description="of sampling, and of the log-probabilities in training")
@@ -273,6 +307,12 @@ class PpoConfig(_Section):
     kl_estimator: Literal["k1", "k2", "k3"] = Field(default="k2", description="k2 or k3 in the loss, any in the reward")
     kl_in: Literal["loss", "reward"] = Field(default="loss", description="where the KL is paid")
     entropy_coefficient: float = Field(default=0.0, ge=0, description="bonus for entropy; 0: off")
+    importance_cap: float | None = Field(
+        default=None,
+        gt=0,
+        description="where the sampler's probabilities differ from the trainer's: a token's loss counts trainer's / "
+        "sampler's times, at most this often, and the ratio starts at the trainer's; none: it starts at the sampler's",
+    )
     target_kl: float | None = Field(
         default=None, gt=0, description="stop an update whose KL to the sampling policy passes it"
     )

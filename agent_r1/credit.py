@@ -26,12 +26,15 @@ ROUNDING = 1e-5
 class Credited:
     """Tensors [S, T] that stay fixed during an update.
 
-    `returns` are advantages before whitening plus values; `targets` what the critic learns, on the tokens of
-    `value_mask`: those of the loss that have a return. `spread` is the standard deviation of the advantages before
-    whitening.
+    `importance` is what `ppo.importance_cap` makes of the sampler's probabilities, 1 without it; `logprob_gap` the mean
+    and the largest distance of its log-probabilities from the trainer's. `returns` are advantages before whitening plus
+    values; `targets` what the critic learns, on the tokens of `value_mask`: those of the loss that have a return.
+    `spread` is the standard deviation of the advantages before whitening.
     """
 
     old_logprobs: Tensor
+    importance: Tensor
+    logprob_gap: tuple[float, float]
     reference_logprobs: Tensor | None
     values: Tensor
     advantages: Tensor
@@ -51,7 +54,12 @@ def give_credit(policy: Policy, reference: Policy | None, batch: Batch, config: 
     """Values (0 without a critic), advantages and returns of the stored tokens under the policy that sampled them."""
     needed = batch.loss_mask_S_T | batch.credit_mask_S_T
     scores = _score_all(policy, batch, needed, config)
+    difference_S_T = torch.where(batch.action_mask_S_T, scores.logprobs - batch.logprobs_S_T, 0.0)
+    importance = torch.ones_like(difference_S_T)
     old = torch.where(batch.action_mask_S_T, batch.logprobs_S_T, scores.logprobs)
+    if config.ppo.importance_cap is not None:
+        importance = difference_S_T.clamp(max=20.0).exp().clamp(max=config.ppo.importance_cap)
+        old = scores.logprobs
     reference_logprobs = None if reference is None else _score_all(reference, batch, needed, config).logprobs
     rewards = batch.rewards_S_T
     if reference_logprobs is not None and config.ppo.kl_in == "reward":
@@ -70,6 +78,8 @@ def give_credit(policy: Policy, reference: Policy | None, batch: Batch, config: 
         advantages_B_L = advantages_B_L.clamp(-settings.clip, settings.clip)
     return Credited(
         old_logprobs=old,
+        importance=importance,
+        logprob_gap=_gap(difference_S_T[batch.action_mask_S_T]),
         reference_logprobs=reference_logprobs,
         values=values,
         advantages=batch.split(advantages_B_L),
@@ -78,6 +88,11 @@ def give_credit(policy: Policy, reference: Policy | None, batch: Batch, config: 
         value_mask=batch.loss_mask_S_T & batch.credit_mask_S_T,
         spread=spread,
     )
+
+
+def _gap(differences: Tensor) -> tuple[float, float]:
+    sizes = differences.abs()
+    return (float(sizes.mean()), float(sizes.max())) if sizes.numel() else (0.0, 0.0)
 
 
 def _estimate(

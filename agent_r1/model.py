@@ -6,6 +6,7 @@ Tensor axes: B segments, T tokens, N action tokens, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -200,6 +201,13 @@ def resolve_device(name: str) -> torch.device:
     if name == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("device: mps is not available here")
     return torch.device(name)
+
+
+def release_memory() -> None:
+    """Give back what dropped tensors held on a GPU, for another process to use."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def machine(name: str = "auto") -> tuple[str, int]:

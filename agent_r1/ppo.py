@@ -163,7 +163,7 @@ def _loss(
     actor, stats = policy_loss(
         scores.logprobs,
         part(credit.old_logprobs),
-        part(credit.advantages),
+        part(credit.advantages * credit.importance),
         mask,
         settings.clip_low,
         settings.clip_high,
@@ -230,6 +230,11 @@ def _metrics(batch: Batch, credit: Credited, config: Config, tally: _Tally) -> d
         metrics["ppo/value_loss"] = credit.value_loss
         metrics["ppo/explained_variance"] = explained_variance(batch, credit)
     advantages = credit.advantages[batch.credit_mask_S_T]
+    metrics["rollout/logprob_gap_mean"], metrics["rollout/logprob_gap_max"] = credit.logprob_gap
+    if config.ppo.importance_cap is not None:
+        importance = credit.importance[batch.action_mask_S_T]
+        metrics["ppo/importance_mean"] = float(importance.mean()) if importance.numel() else 1.0
+        metrics["ppo/importance_min"] = float(importance.min()) if importance.numel() else 1.0
     metrics["ppo/advantage_std"] = credit.spread
     metrics["ppo/advantage_max"] = float(advantages.abs().max()) if advantages.numel() else 0.0
     metrics["ppo/skipped_updates"] = float(tally.skipped)

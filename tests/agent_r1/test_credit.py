@@ -25,6 +25,8 @@ def credited(made: Batch, values: list[list[float]], targets: list[list[float]])
     zeros = torch.zeros(made.ids_S_T.shape)
     return Credited(
         old_logprobs=zeros,
+        importance=zeros + 1,
+        logprob_gap=(0.0, 0.0),
         reference_logprobs=None,
         values=torch.tensor(values),
         advantages=zeros + 2,
