@@ -35,7 +35,7 @@ test-slow: install ## run the slow tests: a run killed in every stage, and other
 	$(BIN)/python -m pytest -m slow
 
 test-vllm: install install-vllm ## run the tests that need vLLM
-	AGENT_R1_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest -m slow tests/test_vllm.py
+	AGENT_R1_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest -m slow tests/flows/test_vllm_runs.py
 
 lint: install ## check style and types (pyright needs Node.js and fetches it where there is none)
 	$(BIN)/ruff check .

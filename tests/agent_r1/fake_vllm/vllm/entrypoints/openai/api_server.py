@@ -1,0 +1,134 @@
+"""A stand-in for vLLM's server with its endpoints, which misbehaves as the file $FAKE_VLLM says, a word a line.
+
+It answers each request with the token that its seed names, and then the request's first end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socketserver
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+STATE = {"version": "default", "weights": "", "reloads": 0, "completions": 0}
+SEEN: list[dict] = []
+
+
+def misbehaves(word: str) -> bool:
+    """Whether the word is there; once only where it ends with !, over all servers."""
+    path = Path(os.environ["FAKE_VLLM"])
+    words = path.read_text().split() if path.exists() else []
+    if f"{word}!" in words:
+        words.remove(f"{word}!")
+        path.write_text("\n".join(words))
+        return True
+    return word in words
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def address_string(self) -> str:
+        return "socket"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base's name
+        pass
+
+    def say(self, content: object, status: int = 200) -> None:
+        text = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/health":
+            self.say({})
+        elif path == "/weight_info" and not misbehaves("old-version"):
+            self.say({"weight_version": STATE["version"]})
+        elif path == "/server_info":
+            mode = "raw_logprobs" if misbehaves("raw") else "processed_logprobs"
+            length = 16 if misbehaves("short") else 1024
+            self.say({"vllm_config": {"model_config": {"logprobs_mode": mode, "max_model_len": length}}})
+        elif path == "/state":
+            self.say({**STATE, "pid": os.getpid(), "arguments": sys.argv[1:], "seen": SEEN})
+        else:
+            self.say({"detail": "Not Found"}, 404)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        path = self.path.partition("?")[0]
+        if path == "/inference/v1/generate":
+            self.generate(body)
+        elif path == "/collective_rpc":
+            if misbehaves("no-reload"):
+                self.say({"error": "the weights do not fit"}, 500)
+                return
+            STATE["reloads"] += 1
+            STATE["weights"] = body["kwargs"]["weights_path"]
+            self.say({"results": [None]})
+        elif path == "/update_weight_version":
+            STATE["version"] = body["new_version"]
+            self.say({"success": True})
+        elif path == "/reset_prefix_cache":
+            self.say({"success": not misbehaves("keeps-cache")})
+        else:
+            self.say({"detail": "Not Found"}, 404)
+
+    def generate(self, body: dict) -> None:
+        SEEN.append(body)
+        STATE["completions"] += 1
+        if misbehaves("die"):
+            print("ValueError: out of cheese", flush=True)
+            os._exit(3)
+        if misbehaves("hang"):
+            time.sleep(60)
+        sampling = body["sampling_params"]
+        ids = [sampling["seed"], sampling["stop_token_ids"][0]][: sampling["max_tokens"]]
+        reason = "stop" if len(ids) == 2 else "length"
+        reason = "abort" if misbehaves("abort") else reason
+        version = "someone else's" if misbehaves("other-weights") else STATE["version"]
+        choice = {
+            "token_ids": ids,
+            "finish_reason": reason,
+            "weight_versions": [{"version": version, "start": 0, "end": len(ids)}],
+            "logprobs": {"content": [{"token_id": each, "logprob": -0.5} for each in ids]},
+        }
+        self.say({"odd": True} if misbehaves("odd") else {"choices": [choice]})
+
+
+class OnSocket(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+class OnPort(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--uds")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--model")
+    given, _ = parser.parse_known_args()
+    if misbehaves("no-start"):
+        sys.exit("ValueError: no such model architecture")
+    if misbehaves("slow-start"):
+        time.sleep(60)
+    STATE["weights"] = given.model
+    subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)", given.uds or "on a port"]
+    )  # as an engine core
+    server = OnSocket(given.uds, Handler) if given.uds else OnPort(("127.0.0.1", given.port), Handler)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
