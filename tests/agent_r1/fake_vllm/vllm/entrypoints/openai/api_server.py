@@ -36,7 +36,7 @@ class Handler(BaseHTTPRequestHandler):
     def address_string(self) -> str:
         return "socket"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base's name
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
     def say(self, content: object, status: int = 200) -> None:
