@@ -13,9 +13,10 @@ from torch import Tensor
 
 from agent_r1.advantages import gae, group_relative, leave_one_out, reinforce_plus_plus, whiten
 from agent_r1.batch import Batch
-from agent_r1.config import AdvantageConfig, Config
+from agent_r1.config import Config
 from agent_r1.losses import kl
 from agent_r1.model import Policy, Scores
+from agent_r1.sections import AdvantageConfig
 from agent_r1.trajectory import Credit
 
 ROUNDING = 1e-5

@@ -23,10 +23,11 @@ from transformers.utils import logging as transformers_logging
 
 from agent_r1 import lora, recompute, tiny
 from agent_r1.chat import give_template, load_tokenizer
-from agent_r1.config import Config, LoraConfig
+from agent_r1.config import Config
 from agent_r1.critic import ValueHead
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.pretrained import load_packaged
+from agent_r1.sections import LoraConfig
 from agent_r1.seeds import derive
 
 transformers_logging.disable_progress_bar()

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from agent_r1.batch import Batch, make_batch
-from agent_r1.config import MaskConfig, parse
+from agent_r1.config import parse
 from agent_r1.credit import Credited, credit_rows, explained_variance, micro_batches
+from agent_r1.sections import MaskConfig
 from agent_r1.trajectory import Annotation
 
 
