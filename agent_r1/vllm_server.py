@@ -110,8 +110,11 @@ class VllmServer:
     def rest(self) -> None:
         """Give up the GPU's memory, weights included, until the next `load`; nothing where it is not shared."""
         if self._shares_gpu and self._running() and not self._asleep:
-            self._post("/sleep?level=2")
-            self._asleep = True
+            try:
+                self._post("/sleep?level=2")
+                self._asleep = True
+            except EngineError:  # a server that is gone has given up its memory, too
+                self.close()
 
     def close(self) -> None:
         """End our server and everything it started; one that we did not start goes on."""

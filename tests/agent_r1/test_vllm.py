@@ -129,6 +129,30 @@ def test_new_weights_are_taken_in_place_and_old_ones_not_read_again(server: Vllm
         ask(server, "a", first(0, 1))
 
 
+def test_on_a_shared_gpu_weights_are_dropped_before_an_update_and_taken_before_the_cache_is(
+    fake: Fake, server: VllmServer
+) -> None:
+    server.rest()
+    server.load(fake.folder / "one", "a")
+    server.rest()
+    assert state(server)["posted"] == ["/update_weight_version"], "nothing is shared on a CPU"
+    server._shares_gpu = True
+    server.rest()
+    server.rest()
+    server.load(fake.folder / "one", "a")
+    assert state(server)["posted"] == [
+        "/update_weight_version",
+        "/sleep?level=2",
+        "/wake_up?tags=weights",
+        "/collective_rpc",
+        "/wake_up?tags=kv_cache",
+        "/reset_prefix_cache",
+    ]
+    fake.told("sleepless")
+    server.rest()
+    assert fake.living == [], "a server that cannot give up its memory is ended"
+
+
 @pytest.mark.parametrize("word", ["no-reload", "keeps-cache"])
 def test_a_server_that_does_not_take_weights_is_started_anew(fake: Fake, server: VllmServer, word: str) -> None:
     server.load(fake.folder / "one", "a")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 STATE = {"version": "default", "weights": "", "reloads": 0, "completions": 0}
 SEEN: list[dict] = []
+POSTED: list[str] = []
 
 
 def misbehaves(word: str) -> bool:
@@ -57,13 +58,14 @@ class Handler(BaseHTTPRequestHandler):
             length = 16 if misbehaves("short") else 1024
             self.say({"vllm_config": {"model_config": {"logprobs_mode": mode, "max_model_len": length}}})
         elif path == "/state":
-            self.say({**STATE, "pid": os.getpid(), "arguments": sys.argv[1:], "seen": SEEN})
+            self.say({**STATE, "pid": os.getpid(), "arguments": sys.argv[1:], "seen": SEEN, "posted": POSTED})
         else:
             self.say({"detail": "Not Found"}, 404)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         path = self.path.partition("?")[0]
+        POSTED.append(self.path)
         if path == "/inference/v1/generate":
             self.generate(body)
         elif path == "/collective_rpc":
@@ -76,6 +78,8 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/update_weight_version":
             STATE["version"] = body["new_version"]
             self.say({"success": True})
+        elif path in ("/sleep", "/wake_up"):
+            self.say({}, 500 if misbehaves("sleepless") else 200)
         elif path == "/reset_prefix_cache":
             self.say({"success": not misbehaves("keeps-cache")})
         else:
