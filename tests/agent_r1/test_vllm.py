@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,9 @@ import pytest
 from agent_r1.config import Config, parse
 from agent_r1.errors import ConfigError, EngineError, EngineLostError
 from agent_r1.questions.records import Json
-from agent_r1.sampler import Action, ActionRequest
+from agent_r1.sampler import Action, ActionRequest, Sampler
 from agent_r1.vllm_sampler import VllmSampler
-from agent_r1.vllm_server import VllmServer
+from agent_r1.vllm_server import VllmServer, Weights
 from tasks.engine import on_server
 
 FAKE = Path(__file__).with_name("fake_vllm")
@@ -77,12 +77,19 @@ def ask(server: VllmServer, version: str, *requests: ActionRequest, tokens: int 
     return session.act(requests)
 
 
+def sampled(*requests: ActionRequest) -> Callable[[Sampler], list[Action]]:
+    """What `on_server` is to sample, twice if need be."""
+    return lambda sampler: sampler.session(end_ids=(END,), temperature=0.5, greedy=False, max_new_tokens=2).act(
+        requests
+    )
+
+
 def first(row: int, seed: int) -> ActionRequest:
     return ActionRequest(row, (1, 2), seed, restart=True)
 
 
 def test_actions_come_back_in_the_order_of_the_requests(server: VllmServer, tmp_path: Path) -> None:
-    server.load(tmp_path, "a")
+    server.load(Weights(tmp_path, "a"))
     assert ask(server, "a", first(0, 11), first(1, 12)) == [
         Action((11, END), (-0.5, -0.5), finished=True),
         Action((12, END), (-0.5, -0.5), finished=True),
@@ -91,7 +98,7 @@ def test_actions_come_back_in_the_order_of_the_requests(server: VllmServer, tmp_
 
 
 def test_a_turn_sees_exactly_what_was_sampled_before_it(server: VllmServer, tmp_path: Path) -> None:
-    server.load(tmp_path, "a")
+    server.load(Weights(tmp_path, "a"))
     session = VllmSampler(server, "a").session(end_ids=(END,), temperature=0.5, greedy=False, max_new_tokens=2)
     session.act([first(0, 11), first(1, 12)])
     session.act([ActionRequest(1, (3,), 2**63 + 13)])
@@ -107,7 +114,7 @@ def test_a_turn_sees_exactly_what_was_sampled_before_it(server: VllmServer, tmp_
 
 
 def test_greedy_is_temperature_zero_and_scored_at_one(server: VllmServer, tmp_path: Path) -> None:
-    server.load(tmp_path, "a")
+    server.load(Weights(tmp_path, "a"))
     sampler = VllmSampler(server, "a")
     sampler.session(end_ids=(END,), temperature=1.0, greedy=True, max_new_tokens=1).act([first(0, 1)])
     seen = state(server)["seen"]
@@ -117,10 +124,10 @@ def test_greedy_is_temperature_zero_and_scored_at_one(server: VllmServer, tmp_pa
 
 
 def test_new_weights_are_taken_in_place_and_old_ones_not_read_again(server: VllmServer, tmp_path: Path) -> None:
-    server.load(tmp_path / "one", "a")
+    server.load(Weights(tmp_path / "one", "a"))
     began = state(server)
-    server.load(tmp_path / "one", "a")
-    server.load(tmp_path / "two", "b")
+    server.load(Weights(tmp_path / "one", "a"))
+    server.load(Weights(tmp_path / "two", "b"))
     then = state(server)
     assert (began["weights"], began["reloads"], began["version"]) == (str(tmp_path / "one"), 0, "a")
     assert (then["weights"], then["reloads"], then["version"]) == (str(tmp_path / "two"), 1, "b")
@@ -133,32 +140,56 @@ def test_on_a_shared_gpu_weights_are_dropped_before_an_update_and_taken_before_t
     fake: Fake, server: VllmServer
 ) -> None:
     server.rest()
-    server.load(fake.folder / "one", "a")
+    server.load(Weights(fake.folder / "one", "a"))
     server.rest()
-    assert state(server)["posted"] == ["/update_weight_version"], "nothing is shared on a CPU"
+    assert state(server)["posted"] == ["/reset_prefix_cache", "/update_weight_version"], "nothing is shared on a CPU"
     server._shares_gpu = True
     server.rest()
     server.rest()
-    server.load(fake.folder / "one", "a")
-    assert state(server)["posted"] == [
-        "/update_weight_version",
+    server.load(Weights(fake.folder / "one", "a"))
+    assert state(server)["posted"][2:] == [  # type: ignore[index]
         "/sleep?level=2",
         "/wake_up?tags=weights",
         "/collective_rpc",
         "/wake_up?tags=kv_cache",
         "/reset_prefix_cache",
+        "/update_weight_version",
     ]
     fake.told("sleepless")
     server.rest()
     assert fake.living == [], "a server that cannot give up its memory is ended"
 
 
+def test_adapters_are_put_on_a_base_that_is_read_once(fake: Fake) -> None:
+    rollout: dict[str, Json] = {"engine": "vllm", "vllm": {"python": sys.executable}}
+    settings = parse({"rollout": rollout, "device": "cpu", "model": {"lora": {"rank": 9}}}, "test")
+    server = VllmServer(settings, fake.folder / "vllm.log")
+    base = fake.folder / "base"
+    try:
+        for name in ("one", "two"):
+            server.load(Weights(base, name, fake.folder / name))
+            assert ask(server, name, first(0, 11))[0].ids == (11, END)
+            then = state(server)
+            assert then["adapter"] == {
+                "lora_name": "policy", "lora_path": str(fake.folder / name), "load_inplace": True
+            }  # fmt: skip
+        assert (then["weights"], then["reloads"]) == (str(base), 0)
+        assert [one["model"] for one in then["seen"]] == ["policy", "policy"]  # type: ignore[union-attr,index,call-overload]
+        assert " ".join(map(str, then["arguments"])).endswith("--enable-lora --max-lora-rank 16")  # type: ignore[arg-type]
+        server.load(Weights(fake.folder / "another", "b", fake.folder / "two"))
+        assert (state(server)["weights"], state(server)["reloads"]) == (str(fake.folder / "another"), 1)
+    finally:
+        server.close()
+    with pytest.raises(ConfigError, match=r"model\.lora\.rank 513 is above 512"):
+        VllmServer(parse({"rollout": rollout, "model": {"lora": {"rank": 513}}}, "test"), fake.folder / "log").check()
+
+
 @pytest.mark.parametrize("word", ["no-reload", "keeps-cache"])
 def test_a_server_that_does_not_take_weights_is_started_anew(fake: Fake, server: VllmServer, word: str) -> None:
-    server.load(fake.folder / "one", "a")
+    server.load(Weights(fake.folder / "one", "a"))
     before = state(server)["pid"]
     fake.told(f"{word}!")
-    server.load(fake.folder / "two", "b")
+    server.load(Weights(fake.folder / "two", "b"))
     after = state(server)
     assert after["pid"] != before
     assert (after["weights"], after["version"]) == (str(fake.folder / "two"), "b")
@@ -169,7 +200,7 @@ def test_where_the_server_is_lost_everything_is_sampled_again_on_a_new_one(fake:
     server = fake.server(timeout=3.0)
     fake.told(f"{word}!")
     try:
-        made = on_server(server, fake.folder, "a", lambda sampler: ask(sampler.server, "a", first(0, 11), first(1, 12)))  # type: ignore[attr-defined]
+        made = on_server(server, Weights(fake.folder, "a"), sampled(first(0, 11), first(1, 12)))  # type: ignore[attr-defined]
         assert [action.ids for action in made] == [(11, END), (12, END)]
         assert state(server)["completions"] == 2, "by the new server"
     finally:
@@ -180,7 +211,7 @@ def test_a_server_that_is_lost_again_and_again_is_an_error_with_its_last_words(f
     fake.told("die")
     server = fake.server()
     with pytest.raises(EngineLostError, match=r"gone in the middle of its work .*out of cheese"):
-        on_server(server, fake.folder, "a", lambda sampler: ask(sampler.server, "a", first(0, 11)))  # type: ignore[attr-defined]
+        on_server(server, Weights(fake.folder, "a"), sampled(first(0, 11)))  # type: ignore[attr-defined]
     assert fake.living == []
 
 
@@ -189,7 +220,7 @@ def test_a_server_that_is_lost_again_and_again_is_an_error_with_its_last_words(f
     [("other-weights", "the weights someone else's, not with a"), ("odd", "a form that is not known")],
 )
 def test_an_answer_that_cannot_be_trusted_is_an_error(fake: Fake, server: VllmServer, word: str, message: str) -> None:
-    server.load(fake.folder, "a")
+    server.load(Weights(fake.folder, "a"))
     fake.told(word)
     with pytest.raises(EngineError, match=message):
         ask(server, "a", first(0, 11))
@@ -198,17 +229,17 @@ def test_an_answer_that_cannot_be_trusted_is_an_error(fake: Fake, server: VllmSe
 def test_a_server_that_does_not_start_says_why(fake: Fake) -> None:
     fake.told("no-start")
     with pytest.raises(EngineError, match=r"did not start .*no such model architecture"):
-        fake.server().load(fake.folder, "a")
+        fake.server().load(Weights(fake.folder, "a"))
     fake.told("slow-start")
     with pytest.raises(EngineError, match=r"did not come up within rollout.vllm.start_timeout, 1 s"):
-        fake.server(start_timeout=1.0).load(fake.folder, "a")
+        fake.server(start_timeout=1.0).load(Weights(fake.folder, "a"))
     assert fake.living == []
 
 
 def test_the_run_s_settings_reach_the_server_and_the_user_s_come_last(fake: Fake) -> None:
     server = fake.server(arguments=["--max-model-len", "99"])
     try:
-        server.load(fake.folder, "a")
+        server.load(Weights(fake.folder, "a"))
         arguments = state(server)["arguments"]
         assert isinstance(arguments, list)
         assert arguments[:2] == ["--model", str(fake.folder)]
@@ -222,7 +253,7 @@ def test_the_run_s_settings_reach_the_server_and_the_user_s_come_last(fake: Fake
 
 
 def test_the_server_and_what_it_started_end_with_close(fake: Fake, server: VllmServer) -> None:
-    server.load(fake.folder, "a")
+    server.load(Weights(fake.folder, "a"))
     assert len(fake.living) == 3, "keeper, server, engine core"
     server.close()
     assert fake.living == []
@@ -233,9 +264,9 @@ START = """
 import sys, time
 from pathlib import Path
 from tests.agent_r1.test_vllm import config
-from agent_r1.vllm_server import VllmServer
+from agent_r1.vllm_server import VllmServer, Weights
 server = VllmServer(config(), Path(sys.argv[1]) / "vllm.log")
-server.load(Path(sys.argv[1]), "a")
+server.load(Weights(Path(sys.argv[1]), "a"))
 print("up", flush=True)
 time.sleep(60)
 """
@@ -290,14 +321,14 @@ def elsewhere(fake: Fake) -> Iterator[str]:
 def test_a_server_by_url_is_told_the_weights_and_left_alive(fake: Fake, elsewhere: str) -> None:
     server = fake.server(url=elsewhere)
     server.check()
-    server.load(fake.folder, "a")
+    server.load(Weights(fake.folder, "a"))
     assert ask(server, "a", first(0, 11))[0].ids == (11, END)
     server.close()
     assert httpx.get(f"{elsewhere}/state").json()["weights"] == str(fake.folder)
     fake.told("hang")
     slow = fake.server(url=elsewhere, timeout=0.5)
     with pytest.raises(EngineLostError, match=r"did not answer within rollout.vllm.timeout, 0 s \(http"):
-        on_server(slow, fake.folder, "a", lambda sampler: ask(sampler.server, "a", first(0, 11)))  # type: ignore[attr-defined]
+        on_server(slow, Weights(fake.folder, "a"), sampled(first(0, 11)))  # type: ignore[attr-defined]
     assert httpx.get(f"{elsewhere}/state").status_code == 200
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -13,11 +14,11 @@ import pytest
 import torch
 
 from agent_r1.config import Config, parse
-from agent_r1.model import Policy, create
+from agent_r1.model import Policy, add_adapters, create
 from agent_r1.questions.records import Json
 from agent_r1.sampler import Action, ActionRequest
 from agent_r1.vllm_sampler import VllmSampler
-from agent_r1.vllm_server import VllmServer
+from agent_r1.vllm_server import VllmServer, Weights
 
 PYTHON = os.environ.get("AGENT_R1_VLLM_PYTHON", "")
 pytestmark = [
@@ -97,13 +98,13 @@ def test_an_iteration_that_was_killed_among_its_rollouts_is_resumed(tmp_path: Pa
     assert (home / "runs/r/checkpoints/00001/manifest.json").is_file()
 
 
-def settings(dtype: str, seed: int = 0) -> Config:
+def settings(dtype: str, seed: int = 0, rank: int = 0) -> Config:
     tiny: dict[str, Json] = {"layers": 4, "width": 256, "heads": 4, "initializer": 0.05}
     served: dict[str, Json] = {"python": PYTHON, "cpu_cache_gib": 1}
     return parse(
         {
             "seed": seed,
-            "model": {"path": "tiny", "dtype": dtype, "tiny": tiny},
+            "model": {"path": "tiny", "dtype": dtype, "tiny": tiny, "lora": {"rank": rank}},
             "rollout": {"engine": "vllm", "temperature": 0.8, "vllm": served},
         },
         "test",
@@ -138,22 +139,35 @@ def gap(policy: Policy, sampled: tuple[list[list[int]], list[list[bool]], list[l
     return sum(differences) / len(differences)
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.02)])
+@pytest.mark.parametrize(
+    ("dtype", "rank", "bound"), [("float32", 0, 1e-4), ("bfloat16", 0, 0.02), ("bfloat16", 4, 0.02)]
+)
 def test_trainer_and_server_agree_on_what_was_sampled_before_and_after_new_weights(
-    dtype: str, bound: float, tmp_path: Path
+    dtype: str, rank: int, bound: float, tmp_path: Path
 ) -> None:
-    old, new = create(settings(dtype)), create(settings(dtype, seed=1))
+    """Other weights, or with adapters the same ones and other adapters."""
+    old, new = create(settings(dtype)), create(settings(dtype, seed=0 if rank else 1))
+    if rank:
+        new = add_adapters(new, settings(dtype, rank=rank))
+        for number, weight in enumerate(new.trained):
+            torch.nn.init.normal_(weight, std=0.05, generator=torch.Generator().manual_seed(number))
     for name, policy in (("old", old), ("new", new)):
         (tmp_path / name).mkdir()
         policy.save(tmp_path / name)
-    server = VllmServer(settings(dtype), tmp_path / "vllm.log")
+    weights = Weights(tmp_path / "old/policy", "old")
+    then = Weights(weights.folder, "new", tmp_path / "new/adapter") if rank else Weights(tmp_path / "new/policy", "new")
+    server = VllmServer(settings(dtype, rank=rank), tmp_path / "vllm.log")
     try:
-        server.load(tmp_path / "old/policy", "old")
-        first = two_turns(server, "old")
-        server.load(tmp_path / "new/policy", "new")
-        second = two_turns(server, "new")
+        if rank:  # adapters that change nothing yet
+            (tmp_path / "first").mkdir()
+            add_adapters(create(settings(dtype)), settings(dtype, rank=rank)).save(tmp_path / "first")
+            weights = replace(weights, adapter=tmp_path / "first/adapter")
+        server.load(weights)
+        before = two_turns(server, "old")
+        server.load(then)
+        after = two_turns(server, "new")
     finally:
         server.close()
-    assert gap(old, first) < bound
-    assert gap(new, second) < bound
-    assert gap(old, second) > 5 * bound, "the same weights as before the update"
+    assert gap(old, before) < bound
+    assert gap(new, after) < bound
+    assert gap(old, after) > 5 * bound, "the same weights as before the update"

@@ -78,6 +78,9 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/update_weight_version":
             STATE["version"] = body["new_version"]
             self.say({"success": True})
+        elif path == "/v1/load_lora_adapter":
+            STATE["adapter"] = body
+            self.say("Success")
         elif path in ("/sleep", "/wake_up"):
             self.say({}, 500 if misbehaves("sleepless") else 200)
         elif path == "/reset_prefix_cache":
