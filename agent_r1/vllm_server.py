@@ -345,7 +345,10 @@ class VllmServer:
 
 
 def _checked(response: httpx.Response) -> dict[str, Json]:
-    """The JSON of an answer; EngineLostError where the server failed, EngineError where it refused."""
+    """The JSON object of an answer, an empty one where it is something else (adapters are acknowledged in words).
+
+    EngineLostError where the server failed, EngineError where it refused.
+    """
     if response.is_server_error:
         raise EngineLostError(f"vLLM failed at {response.request.url.path}: {response.text[:300]}")
     if not response.is_success:
@@ -355,8 +358,8 @@ def _checked(response: httpx.Response) -> dict[str, Json]:
         )
     try:
         content = response.json()
-    except ValueError as error:
-        raise EngineError(f"{response.request.url}: expected JSON, got {response.text[:100]!r}") from error
+    except ValueError:
+        return {}
     return content if isinstance(content, dict) else {}
 
 

@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def say(self, content: object, status: int = 200) -> None:
-        text = json.dumps(content).encode()
+        text = content.encode() if isinstance(content, str) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
             self.say({"success": True})
         elif path == "/v1/load_lora_adapter":
             STATE["adapter"] = body
-            self.say("Success")
+            self.say("Success: LoRA adapter 'policy' added successfully.")
         elif path in ("/sleep", "/wake_up"):
             self.say({}, 500 if misbehaves("sleepless") else 200)
         elif path == "/reset_prefix_cache":
