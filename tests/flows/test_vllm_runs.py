@@ -150,7 +150,7 @@ def test_trainer_and_server_agree_on_what_was_sampled_before_and_after_new_weigh
     if rank:
         new = add_adapters(new, settings(dtype, rank=rank))
         for number, weight in enumerate(new.trained):
-            torch.nn.init.normal_(weight, std=0.05, generator=torch.Generator().manual_seed(number))
+            torch.nn.init.normal_(weight, std=0.03, generator=torch.Generator().manual_seed(number))
     for name, policy in (("old", old), ("new", new)):
         (tmp_path / name).mkdir()
         policy.save(tmp_path / name)
@@ -169,5 +169,5 @@ def test_trainer_and_server_agree_on_what_was_sampled_before_and_after_new_weigh
     finally:
         server.close()
     assert gap(old, before) < bound
-    assert gap(new, after) < bound
+    assert gap(new, after) < bound, gap(old, after)
     assert gap(old, after) > 5 * bound, "the same weights as before the update"
