@@ -27,9 +27,9 @@ ROUNDING = 1e-5
 class Credited:
     """Tensors [S, T] that stay fixed during an update.
 
-    `importance` is what `ppo.importance_cap` makes of the sampler's probabilities, 1 without it. `returns` are advantages
-    before whitening plus values; `targets` what the critic learns, on the tokens of `value_mask`: those of the loss that
-    have a return. `spread` is the standard deviation of the advantages before whitening.
+    `importance` is what `ppo.importance_cap` makes of the sampler's probabilities, 1 without it. `returns` are
+    advantages before whitening plus values; `targets` what the critic learns, on the tokens of `value_mask`: those of
+    the loss that have a return. `spread` is the standard deviation of the advantages before whitening.
     """
 
     old_logprobs: Tensor
