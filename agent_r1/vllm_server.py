@@ -202,7 +202,7 @@ class VllmServer:
             )
         if installed_version(found) is None:
             raise ConfigError(f"rollout.vllm.python: {found} has no vLLM")
-        return str(found)
+        return str(found.absolute())  # not resolved: a link is how an environment is told from its Python
 
     def _start(self, weights: Weights) -> None:
         python = self._interpreter()
@@ -352,7 +352,11 @@ def _checked(response: httpx.Response) -> dict[str, Json]:
     if response.is_server_error:
         raise EngineLostError(f"vLLM failed at {response.request.url.path}: {response.text[:300]}")
     if not response.is_success:
-        hint = ": start it with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out" if response.status_code == 404 else ""
+        hint = (
+            ": start it with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out, see docs/vllm.md"
+            if response.status_code == 404
+            else ""
+        )
         raise EngineError(
             f"vLLM refused {response.request.url.path}: {response.status_code} {response.text[:300]}{hint}"
         )

@@ -65,7 +65,9 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
     """Metrics of any model folder or hub id on a split of the configuration's questions, or on all of a file's."""
     chosen = _split(config, data, split)
     questions = {question.id: question for question in chosen.questions}
-    loaded = model.create(config.model_copy(update={"model": config.model.model_copy(update={"path": policy})}))
+    asked = {"model": config.model.model_copy(update={"path": policy})}
+    served = config.rollout.engine == "vllm"
+    loaded = model.create(config.model_copy(update=asked | ({"device": "cpu"} if served else {})))
     with tempfile.TemporaryDirectory(prefix="agent-r1-") as folder:
         database = Path(folder) / "world.duckdb"
         if chosen.world is not None:
@@ -75,7 +77,7 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
             def answer(sampler: Sampler) -> dict[Purpose, list[Trajectory]]:
                 return _answer(sampler, environment, questions, config, "evaluate", 0, MODES)
 
-            if config.rollout.engine == "embedded":
+            if not served:
                 return _score(answer(EmbeddedSampler(loaded)), questions)
             loaded.save(Path(folder))
             with server_of(config, Path(folder) / LOG) as server:
