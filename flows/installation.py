@@ -79,11 +79,11 @@ def _machine(found: Findings) -> None:
         from agent_r1.model import machine
 
         device, threads = machine()
-        from agent_r1.vllm_server import installed_version, interpreter
+        from agent_r1.vllm_process import default_interpreter, installed_version
     except (ImportError, OSError, RuntimeError) as error:  # a library that does not load, a driver that does not fit
         found.warnings.append(f"torch or transformers do not work: {' '.join(str(error).split())}")
         return
-    engine = interpreter()
+    engine = default_interpreter()
     version = installed_version(engine)
     vllm = None if version is None else f"{version} in {engine}"
     found.facts["machine"] |= {"device": device, "threads": threads, "vllm": vllm}

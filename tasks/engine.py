@@ -5,6 +5,7 @@ What is sampled is left to the stages. The server is ended by `closed`, and by i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +25,7 @@ from storage import checkpoints
 from tasks.data import open_split, sampling_policy
 from tasks.stage import RunContext
 
+log = logging.getLogger("agent_r1.engine")
 RESTARTS = 2
 LOG = "vllm.log"
 T = TypeVar("T")
@@ -62,10 +64,11 @@ def on_server(server: VllmServer, weights: Weights, make: Callable[[Sampler], T]
         try:
             server.load(weights)
             return make(VllmSampler(server, weights.version))
-        except EngineLostError:
+        except EngineLostError as error:
             server.close()
             if not server.ours or not left:
                 raise
+            log.warning("what vLLM was sampling is sampled again on a new server: %s", error)
     raise AssertionError("unreachable")
 
 

@@ -23,7 +23,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "duckdb": ("agent_r1/tools/sql", "agent_r1/world/", "storage/"),
     "sqlite3": ("agent_r1/tools/sql",),
     "mcp": ("agent_r1/tools/mcp",),
-    "vllm": (),  # of another environment: agent_r1/vllm_server.py starts it as a process
+    "vllm": (),  # of another environment: agent_r1/vllm_process.py starts it as a process
     "httpx": ("agent_r1/vllm_server.py",),
     "pyarrow": ("agent_r1/questions/", "storage/"),
     "pandas": ("storage/",),

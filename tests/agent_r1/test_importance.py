@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from annotated import create, sampled
 from scripted import SMALL
 
@@ -74,3 +75,36 @@ def test_the_loss_of_a_token_counts_its_weight_times() -> None:
     assert metrics["ppo/clip_fraction"] == 0
     assert metrics["ppo/importance_min"] == pytest.approx(0.25, abs=1e-5)
     assert metrics["ppo/importance_mean"] == pytest.approx(float(weights[mask].mean()), abs=1e-5)
+
+
+def test_the_gap_is_that_of_the_first_step_and_to_the_sampler_with_a_cap_too() -> None:
+    """Large steps follow it, in passes of two segments; the ablation's given tokens have no sampler to differ from."""
+    ppo = {"epochs": 2, "minibatches": 2, "kl_coefficient": 0.0, "value_steps": 0, "learning_rate": 0.1}
+    for more in ({}, {"micro_batch": 2}, {"importance_cap": 2.0}):
+        for mask in (True, False):
+            settings = parse({"model": SMALL, "ppo": {**ppo, **more}, "masks": {"loss": mask}}, "test")
+            policy = create(settings)
+            metrics = update(make_learner(policy, settings), None, sampled(policy, OFF), settings, 1).metrics
+            assert metrics["rollout/logprob_gap_mean"] == pytest.approx(OFF, abs=1e-5)
+            assert metrics["rollout/logprob_gap_max"] == pytest.approx(OFF, abs=1e-5)
+
+
+@pytest.mark.parametrize("mask", [True, False])
+@pytest.mark.parametrize("estimator", ["gae", "leave_one_out"])
+def test_every_estimator_and_mask_has_the_same_weights(estimator: str, mask: bool) -> None:
+    settings = parse(
+        {
+            "model": SMALL,
+            "ppo": {"importance_cap": 2.0, "kl_coefficient": 0.0},
+            "advantages": {"estimator": estimator},
+            "rollout": {"attempts": 2},
+            "masks": {"loss": mask},
+        },
+        "test",
+    )
+    policy = create(settings)
+    batch = make_batch(sampled(policy, OFF), settings.masks)
+    expected, credit = credited(2.0, OFF)[1], give_credit(policy, None, batch, settings)
+    assert torch.allclose(credit.importance, expected.importance, atol=1e-5)
+    action = batch.action_mask_S_T
+    assert credit.old_logprobs[action].tolist() == pytest.approx(expected.old_logprobs[action].tolist(), abs=1e-5)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,6 +42,11 @@ class Fake:
         return VllmServer(config(**settings), self.folder / "vllm.log")
 
     @property
+    def starts(self) -> int:
+        """How many servers were started so far."""
+        return len((self.folder / "starts").read_text().splitlines())
+
+    @property
     def living(self) -> list[str]:
         """Processes of our servers: keeper, server and what the server started."""
         listed = subprocess.run(["ps", "-ww", "-eo", "stat=,args="], capture_output=True, text=True, check=True).stdout
@@ -53,12 +60,15 @@ def config(**settings: Json) -> Config:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    monkeypatch.setenv("PYTHONPATH", str(FAKE))
-    monkeypatch.setenv("FAKE_VLLM", str(tmp_path / "misbehave"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the socket, so that processes can be told by it
-    monkeypatch.setattr("tempfile.tempdir", None)
-    return Fake(tmp_path)
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fake]:
+    """In a folder with a short name, as the one for temporary files, so that processes can be told by their socket."""
+    tmp_path_factory.getbasetemp()  # before another folder is the one for temporary files
+    with tempfile.TemporaryDirectory(prefix="fake-", dir="/tmp") as name:
+        monkeypatch.setenv("PYTHONPATH", str(FAKE))
+        monkeypatch.setenv("FAKE_VLLM", f"{name}/misbehave")
+        monkeypatch.setenv("TMPDIR", name)
+        monkeypatch.setattr("tempfile.tempdir", None)
+        yield Fake(Path(name))
 
 
 @pytest.fixture
@@ -149,6 +159,7 @@ def test_on_a_shared_gpu_weights_are_dropped_before_an_update_and_taken_before_t
     server.load(Weights(fake.folder / "one", "a"))
     assert state(server)["posted"][2:] == [  # type: ignore[index]
         "/sleep?level=2",
+        "/update_weight_version",
         "/wake_up?tags=weights",
         "/collective_rpc",
         "/wake_up?tags=kv_cache",
@@ -217,7 +228,14 @@ def test_a_server_that_is_lost_again_and_again_is_an_error_with_its_last_words(f
 
 @pytest.mark.parametrize(
     ("word", "message"),
-    [("other-weights", "the weights someone else's, not with a"), ("odd", "a form that is not known")],
+    [
+        ("other-weights", "the weights someone else's, not with a"),
+        ("two-versions", "the weights a, late, not with a"),
+        ("odd", "a form that is not known"),
+        ("empty", "for the reason 'stop' after 0 tokens"),
+        ("short-logprobs", "for the reason 'stop' after 2 tokens"),
+        ("length-with-end", f"at token {END} for the reason 'length'"),
+    ],
 )
 def test_an_answer_that_cannot_be_trusted_is_an_error(fake: Fake, server: VllmServer, word: str, message: str) -> None:
     server.load(Weights(fake.folder, "a"))
@@ -258,6 +276,33 @@ def test_the_server_and_what_it_started_end_with_close(fake: Fake, server: VllmS
     server.close()
     assert fake.living == []
     assert list(fake.folder.glob("agent-r1-*")) == []
+
+
+def test_the_server_ends_where_something_kills_its_keeper_alone(fake: Fake, server: VllmServer) -> None:
+    server.load(Weights(fake.folder, "a"))
+    listed = subprocess.run(["pgrep", "-f", f"vllm_keeper.py {fake.folder}"], capture_output=True, text=True)
+    os.kill(int(listed.stdout), signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while len(fake.living) > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(fake.living) == 1, "the core, which ends with a real server"
+    server.load(Weights(fake.folder, "b"))
+    assert len(fake.living) == 3
+    assert ask(server, "b", first(0, 11))[0].ids == (11, END)
+
+
+def test_the_socket_is_elsewhere_where_the_folder_for_temporary_files_has_a_long_name(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = fake.folder / ("d" * 60)
+    deep.mkdir()
+    monkeypatch.setenv("TMPDIR", str(deep))
+    server = fake.server()
+    try:
+        server.load(Weights(fake.folder, "a"))
+        assert ask(server, "a", first(0, 11))[0].ids == (11, END)
+    finally:
+        server.close()
 
 
 START = """
@@ -336,7 +381,8 @@ def test_a_server_by_url_is_told_the_weights_and_left_alive(fake: Fake, elsewher
     ("word", "message"),
     [
         ("short", "takes contexts of 16 tokens, rollout.max_context is 512: start it with --max-model-len 512"),
-        ("old-version", "/weight_info: 404 .*start it with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out"),
+        ("no-tokens", "has no /inference/v1/generate: start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out"),
+        ("raw_logits", "says raw_logits for log-probabilities"),
     ],
 )
 def test_a_server_by_url_that_cannot_do_it_is_refused_before_any_work(
@@ -348,16 +394,45 @@ def test_a_server_by_url_that_cannot_do_it_is_refused_before_any_work(
 
 
 def test_log_probabilities_before_the_temperature_are_refused_where_it_is_not_one(fake: Fake, elsewhere: str) -> None:
-    fake.told("raw")
+    fake.told("raw_logprobs")
     fake.server(url=elsewhere).check()
     rollout: dict[str, Json] = {"engine": "vllm", "temperature": 0.7, "vllm": {"url": elsewhere}}
     with pytest.raises(EngineError, match="--logprobs-mode processed_logprobs"):
         VllmServer(parse({"rollout": rollout}, "test"), fake.folder / "log").check()
 
 
+def test_a_server_without_adapters_is_refused_where_they_are_needed(fake: Fake, elsewhere: str) -> None:
+    settings: dict[str, Json] = {
+        "rollout": {"engine": "vllm", "vllm": {"url": f"{elsewhere}/"}},
+        "model": {"lora": {"rank": 4}},
+    }
+    server = VllmServer(parse(settings, "test"), fake.folder / "log")
+    server.check()
+    fake.told("no-lora")
+    with pytest.raises(EngineError, match=r"takes no adapters: .*--enable-lora and --max-lora-rank 8"):
+        server.check()
+
+
+def test_who_shares_a_server_never_takes_the_other_s_weights_for_its_own(fake: Fake, elsewhere: str) -> None:
+    one, two = fake.server(url=elsewhere), fake.server(url=elsewhere)
+    here, there = fake.folder / "here", fake.folder / "there"
+    one.load(Weights(here, "one", here))
+    two.load(Weights(there, "two", there))
+    with pytest.raises(EngineError, match="with the weights two, not with one"):
+        ask(one, "one", first(0, 1))
+    one.load(Weights(here, "one again", fake.folder / "new"))
+    assert (state(one)["weights"], state(one)["version"]) == (str(here), "one again")
+    fake.told("keeps-cache!")
+    with pytest.raises(EngineError, match="keeps what the old weights left"):
+        two.load(Weights(there, "three", there))
+    with pytest.raises(EngineError, match="with the weights being changed, not with one again"):
+        ask(one, "one again", first(0, 1))
+
+
 def test_a_server_that_is_not_there_is_refused_before_any_work(fake: Fake) -> None:
-    with pytest.raises(EngineError, match=r"rollout.vllm.url: http://127.0.0.1:1 does not answer"):
-        fake.server(url="http://127.0.0.1:1").check()
+    for url in ("http://127.0.0.1:1", "http://[::1"):
+        with pytest.raises(EngineError, match=rf"rollout\.vllm\.url: {re.escape(url)} does not answer"):
+            fake.server(url=url).check()
 
 
 def test_an_interpreter_without_vllm_is_refused_before_any_work(
@@ -365,8 +440,11 @@ def test_an_interpreter_without_vllm_is_refused_before_any_work(
 ) -> None:
     fake.server().check()
     monkeypatch.delenv("PYTHONPATH")
-    with pytest.raises(ConfigError, match=r"rollout.vllm.python: .* has no vLLM"):
+    with pytest.raises(ConfigError, match=r"rollout.vllm.python: .* is no Python interpreter that has vLLM"):
         fake.server().check()
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(ConfigError, match=r"rollout.vllm.python: .*text is no Python interpreter"):
+        fake.server(python=str(tmp_path / "text")).check()
     with pytest.raises(ConfigError, match=r"no Python interpreter at .*: run `make install-vllm`"):
         fake.server(python=str(tmp_path / "none")).check()
     with pytest.raises(ConfigError, match=r"vllm.python and vllm.arguments start one of our own"):

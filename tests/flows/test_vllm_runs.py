@@ -29,7 +29,7 @@ pytestmark = [
 DRIVER = Path(__file__).with_name("kill_driver.py")
 END = 753  # of the tiny tokenizer: the end of a turn
 SMALL = (
-    "iterations=1",
+    "iterations=2",
     "world.warm_start=400",
     "world.train=60",
     "warm_start.curriculum_steps=10",
@@ -71,7 +71,7 @@ def test_an_iteration_that_was_killed_among_its_rollouts_is_resumed(tmp_path: Pa
     killed = subprocess.run(kill, capture_output=True, text=True)
     assert killed.returncode == -9, killed.stderr
     wait_until_gone(home)
-    shards = "SELECT shard, started_at, receipt FROM stages WHERE stage = 'rollout' ORDER BY shard"
+    shards = "SELECT shard, started_at, receipt FROM stages WHERE stage = 'rollout' AND iteration = 1 ORDER BY shard"
     turns = (
         "SELECT * FROM turns JOIN trajectories USING (trajectory_id) WHERE shard = 0 AND purpose = 'train' ORDER BY ALL"
     )
@@ -87,15 +87,19 @@ def test_an_iteration_that_was_killed_among_its_rollouts_is_resumed(tmp_path: Pa
     assert after[0] == before[0], "the finished shard was sampled again"
     assert ask(home, turns) == sampled
     assert [row[0] for row in after] == [0, 1, 2]
-    (weights,) = ask(home, "SELECT receipt ->> 'weights' FROM stages WHERE stage = 'warm_start'")
-    assert ask(home, "SELECT DISTINCT receipt ->> 'weights' FROM stages WHERE stage = 'rollout'") == [weights]
+    made = (
+        "SELECT receipt ->> 'weights' FROM stages WHERE stage IN ('warm_start', 'update') AND iteration < 2 "
+        "ORDER BY iteration"
+    )
+    used = "SELECT DISTINCT ON (iteration) receipt ->> 'weights' FROM stages WHERE stage = 'rollout' ORDER BY iteration"
+    assert ask(home, used) == ask(home, made)
     assert ask(home, "SELECT count(*), count(DISTINCT checkpoint) FROM trajectories WHERE purpose = 'train'") == [
         (24, 1)
     ]
-    ((gap,),) = ask(home, "SELECT value FROM metrics WHERE key = 'rollout/logprob_gap_mean'")
-    assert isinstance(gap, float)
-    assert 0 < gap < 1e-4
-    assert (home / "runs/r/checkpoints/00001/manifest.json").is_file()
+    gaps = ask(home, "SELECT value FROM metrics WHERE key = 'rollout/logprob_gap_mean' ORDER BY iteration")
+    assert len(gaps) == 2
+    assert all(isinstance(gap, float) and 0 < gap < 1e-4 for (gap,) in gaps)
+    assert (home / "runs/r/checkpoints/00002/manifest.json").is_file()
 
 
 def settings(dtype: str, seed: int = 0, rank: int = 0) -> Config:
@@ -139,6 +143,15 @@ def gap(policy: Policy, sampled: tuple[list[list[int]], list[list[bool]], list[l
     return sum(differences) / len(differences)
 
 
+def add_same_adapters(policy: Policy, like: Policy) -> Policy:
+    """The policy with adapters of the same weights as the other's."""
+    made = add_adapters(policy, settings("bfloat16", rank=4))
+    with torch.no_grad():
+        for weight, other in zip(made.trained, like.trained, strict=True):
+            weight.copy_(other)
+    return made
+
+
 @pytest.mark.parametrize(
     ("dtype", "rank", "bound"), [("float32", 0, 1e-4), ("bfloat16", 0, 0.02), ("bfloat16", 4, 0.02)]
 )
@@ -166,6 +179,12 @@ def test_trainer_and_server_agree_on_what_was_sampled_before_and_after_new_weigh
         before = two_turns(server, "old")
         server.load(then)
         after = two_turns(server, "new")
+        if rank:  # and the same adapters on another base, which is read in place
+            other = create(settings(dtype, seed=1))
+            (tmp_path / "other").mkdir()
+            other.save(tmp_path / "other")
+            server.load(Weights(tmp_path / "other/policy", "other", tmp_path / "new/adapter"))
+            assert gap(add_same_adapters(other, new), two_turns(server, "other")) < bound
     finally:
         server.close()
     assert gap(old, before) < bound

@@ -51,12 +51,19 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/health":
             self.say({})
-        elif path == "/weight_info" and not misbehaves("old-version"):
+        elif path == "/weight_info":
             self.say({"weight_version": STATE["version"]})
         elif path == "/server_info":
-            mode = "raw_logprobs" if misbehaves("raw") else "processed_logprobs"
+            mode = next((mode for mode in ("raw_logprobs", "raw_logits") if misbehaves(mode)), "processed_logprobs")
             length = 16 if misbehaves("short") else 1024
-            self.say({"vllm_config": {"model_config": {"logprobs_mode": mode, "max_model_len": length}}})
+            model = {"logprobs_mode": mode, "max_model_len": length}
+            self.say(
+                {"vllm_config": {"model_config": model, "lora_config": {} if misbehaves("no-lora") else {"r": 16}}}
+            )
+        elif path == "/openapi.json":
+            known = ["/collective_rpc", "/update_weight_version", "/reset_prefix_cache", "/v1/load_lora_adapter"]
+            known += [] if misbehaves("no-tokens") else ["/inference/v1/generate"]
+            self.say({"paths": {key: {} for key in known}})
         elif path == "/state":
             self.say({**STATE, "pid": os.getpid(), "arguments": sys.argv[1:], "seen": SEEN, "posted": POSTED})
         else:
@@ -101,11 +108,16 @@ class Handler(BaseHTTPRequestHandler):
         reason = "stop" if len(ids) == 2 else "length"
         reason = "abort" if misbehaves("abort") else reason
         version = "someone else's" if misbehaves("other-weights") else STATE["version"]
+        reason = "length" if misbehaves("length-with-end") else reason
+        spans = [
+            {"version": each, "start": 0, "end": 1} for each in (version, "late")[: 1 + misbehaves("two-versions")]
+        ]
+        scored = ids[1:] if misbehaves("short-logprobs") else ids
         choice = {
-            "token_ids": ids,
+            "token_ids": [] if misbehaves("empty") else ids,
             "finish_reason": reason,
-            "weight_versions": [{"version": version, "start": 0, "end": len(ids)}],
-            "logprobs": {"content": [{"token_id": each, "logprob": -0.5} for each in ids]},
+            "weight_versions": spans,
+            "logprobs": {"content": [{"token_id": each, "logprob": -0.5} for each in scored]},
         }
         self.say({"odd": True} if misbehaves("odd") else {"choices": [choice]})
 
@@ -130,6 +142,8 @@ def main() -> None:
     if misbehaves("slow-start"):
         time.sleep(60)
     STATE["weights"] = given.model
+    with Path(os.environ["FAKE_VLLM"]).with_name("starts").open("a") as starts:
+        starts.write("started\n")
     subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)", given.uds or "on a port"]
     )  # as an engine core
