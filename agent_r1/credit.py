@@ -50,14 +50,15 @@ class Credited:
 def give_credit(policy: Policy, reference: Policy | None, batch: Batch, config: Config) -> Credited:
     """Values (0 without a critic), advantages and returns of the stored tokens under the policy that sampled them."""
     needed = batch.loss_mask_S_T | batch.credit_mask_S_T
-    scores = _score_all(policy, batch, needed, config)
+    settings = config.advantages
+    asked = settings.critic or bool((needed & ~batch.action_mask_S_T).any())  # else the sampler said all there is
+    scores = _score_all(policy, batch, needed, config) if asked else _unscored(batch)
     old = torch.where(batch.action_mask_S_T, batch.logprobs_S_T, scores.logprobs)
     reference_logprobs = None if reference is None else _score_all(reference, batch, needed, config).logprobs
     rewards = batch.rewards_S_T
     if reference_logprobs is not None and config.ppo.kl_in == "reward":
         penalty = kl(old, reference_logprobs, batch.action_mask_S_T, config.ppo.kl_estimator)
         rewards = rewards - config.ppo.kl_coefficient * penalty
-    settings = config.advantages
     values = scores.values if settings.critic else torch.zeros_like(scores.values)
     advantages_B_L, returns_B_L = _estimate(batch, rewards, values, settings)
     mask_B_L, targets_B_L = batch.join(batch.credit_mask_S_T), returns_B_L
@@ -101,13 +102,17 @@ def _estimate(
 @torch.no_grad()
 def _score_all(policy: Policy, batch: Batch, mask_S_T: Tensor, config: Config) -> Scores:
     policy.model.eval()
-    found = Scores(*(torch.zeros(batch.ids_S_T.shape) for _ in Scores._fields))
+    found = _unscored(batch)
     for rows in micro_batches(batch, torch.arange(len(batch.annotations)), config):
         width = int(batch.lengths_S[rows].max())
         scores = policy.score(batch.ids_S_T[rows, :width], mask_S_T[rows, :width], config.rollout.temperature)
         for whole, part in zip(found, scores, strict=True):
             whole[rows, :width] = part.cpu()
     return found
+
+
+def _unscored(batch: Batch) -> Scores:
+    return Scores(*(torch.zeros(batch.ids_S_T.shape) for _ in Scores._fields))
 
 
 def micro_batches(batch: Batch, rows: Tensor, config: Config) -> Sequence[Tensor]:
