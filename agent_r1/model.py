@@ -18,7 +18,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
 from transformers.utils import logging as transformers_logging
 
 from agent_r1 import lora, recompute, tiny
@@ -84,9 +85,10 @@ class Policy:
             raise ConfigError("model.path: the model has no output layer")
         return layer
 
-    def next_logits(self, ids_B_T: Tensor, positions_B_T: Tensor, mask_B_1_T_K: Tensor, cache: DynamicCache) -> Tensor:
+    def next_logits(self, ids_B_T: Tensor, positions_B_T: Tensor, mask_B_1_T_K: Tensor, cache: Cache) -> Tensor:
         """Logits [B, V] after the last column, extending the cache."""
-        self.model.eval()
+        if self.model.training:  # asked for each token: eval() itself walks through all modules
+            self.model.eval()
         with self.autocast():
             output = self.model(
                 input_ids=ids_B_T.to(self.device),

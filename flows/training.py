@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from prefect import flow
+from prefect.context import TagsContext
 
 from flows.home import stored_context, stored_row
 from flows.progress import Progress
@@ -22,7 +23,9 @@ def train(home: str, run: str) -> None:
     """All stages of a stored run that are not done yet."""
     context = stored_context(Path(home), run)
     start_from = started_from(stored_row(context.home, run))
-    iterate(context, start_from, Progress(context, lambda line: print(line, flush=True)))
+    progress = Progress(context, lambda line: print(line, flush=True))
+    with TagsContext(current_tags=set()):  # the flow run has them: each task with tags would ask for a slot by them
+        iterate(context, start_from, progress)
 
 
 def iterate(context: RunContext, start_from: str | None, progress: Progress) -> None:

@@ -5,6 +5,7 @@ What the rows mean is left to the files beside this one, each of which takes the
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -37,7 +38,51 @@ LOCK_MESSAGE = "Could not set lock on file"
 log = logging.getLogger("agent_r1.store")
 
 _GATES: dict[Path, threading.RLock] = {}  # DuckDB refuses two kinds of connection to one file in one process
+
+
+class _Engine:
+    """DuckDB itself, with no file: starting it takes longer than what is done to a store, attaching a file does not."""
+
+    def __init__(self) -> None:
+        self._con: DuckDBPyConnection | None = None
+        self._lock = threading.Lock()
+        self._attached = itertools.count()
+
+    def attach(self, path: Path, read_only: bool) -> tuple[DuckDBPyConnection, str]:
+        """A connection whose tables are the file's, and the name for `detach`."""
+        with self._lock:
+            if self._con is None:
+                self._con = duckdb.connect(":memory:", config=SETTINGS)
+            con, name = self._con.cursor(), f"store_{next(self._attached)}"
+        try:
+            quoted = str(path).replace("'", "''")
+            con.execute(f"ATTACH '{quoted}' AS {name} (TYPE duckdb{', READ_ONLY' if read_only else ''})")
+            con.execute(f"USE {name}")
+        except BaseException:
+            con.close()
+            raise
+        return con, name
+
+    def detach(self, con: DuckDBPyConnection, name: str) -> None:
+        """Close the connection and the file, which unlocks it."""
+        con.close()
+        with self._lock:
+            if self._con is not None:
+                try:
+                    self._con.execute(f"DETACH {name}")
+                except duckdb.Error:  # it failed in the middle of something
+                    self._con.close()
+                    self._con = None
+
+    def forget(self) -> None:
+        """In a forked child: the threads behind the connection are the parent's, so that it cannot even be closed."""
+        _ABANDONED.append(self._con)
+        self._con, self._lock = None, threading.Lock()
+
+
+_ENGINE, _ABANDONED = _Engine(), list[DuckDBPyConnection | None]()
 os.register_at_fork(after_in_child=_GATES.clear)
+os.register_at_fork(after_in_child=_ENGINE.forget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +102,14 @@ class Store:
         with _gate(self.path, self.lock_wait):
             if not self.path.exists():
                 raise StoreError(f"{self.path}: there is no store here (nothing was run in this home yet)")
-            con = _open(self.path, read_only=True, wait=self.lock_wait)
             try:
-                if _version(con, self.path) < SCHEMA_VERSION:
-                    con.close()
-                    _open_for_writing(self.path, self.lock_wait).close()
-                    con = _open(self.path, read_only=True, wait=self.lock_wait)
-                yield con
+                if stored_version(self.path, self.lock_wait) < SCHEMA_VERSION:
+                    with _open_for_writing(self.path, self.lock_wait):
+                        pass
+                with _open(self.path, read_only=True, wait=self.lock_wait) as con:
+                    yield con
             except BROKEN_STORAGE as error:
                 raise StoreError(f"{self.path}: {_line(error)}") from error
-            finally:
-                con.close()
 
     @contextmanager
     def write(self) -> Iterator[DuckDBPyConnection]:
@@ -75,14 +117,11 @@ class Store:
         with _gate(self.path, self.lock_wait):
             if not self.path.exists():
                 _create(self.path)
-            con = _open_for_writing(self.path, self.lock_wait)
             try:
-                with _transaction(con):
+                with _open_for_writing(self.path, self.lock_wait) as con, _transaction(con):
                     yield con
             except BROKEN_STORAGE as error:
                 raise StoreError(f"{self.path}: {_line(error)}") from error
-            finally:
-                con.close()
 
 
 def stored_version(path: Path, wait: float) -> int:
@@ -118,12 +157,21 @@ def _gate(path: Path, wait: float) -> Iterator[None]:
         gate.release()
 
 
-def _open(path: Path, read_only: bool, wait: float) -> DuckDBPyConnection:
+@contextmanager
+def _open(path: Path, read_only: bool, wait: float) -> Iterator[DuckDBPyConnection]:
+    con, name = _attached(path, read_only, wait)
+    try:
+        yield con
+    finally:
+        _ENGINE.detach(con, name)
+
+
+def _attached(path: Path, read_only: bool, wait: float) -> tuple[DuckDBPyConnection, str]:
     started = time.monotonic()
     pause, warned = 0.01, False
     while True:
         try:
-            return duckdb.connect(str(path), read_only=read_only, config=SETTINGS)
+            return _ENGINE.attach(path, read_only)
         except duckdb.Error as error:
             if LOCK_MESSAGE not in str(error):
                 raise StoreError(f"{path}: {_line(error)}") from error
@@ -140,16 +188,13 @@ def _open(path: Path, read_only: bool, wait: float) -> DuckDBPyConnection:
         pause = min(pause * 1.5, 0.5)
 
 
-def _open_for_writing(path: Path, wait: float) -> DuckDBPyConnection:
-    con = _open(path, read_only=False, wait=wait)
-    try:
+@contextmanager
+def _open_for_writing(path: Path, wait: float) -> Iterator[DuckDBPyConnection]:
+    with _open(path, read_only=False, wait=wait) as con:
         version = _version(con, path)
         if version < SCHEMA_VERSION:
             migrate(con, version)
-    except BaseException:
-        con.close()
-        raise
-    return con
+        yield con
 
 
 def _create(path: Path) -> None:

@@ -33,23 +33,31 @@ def save(
 
 
 def load(
-    con: DuckDBPyConnection, run: str, iteration: int, purpose: Purpose, shard: int | None = None
+    con: DuckDBPyConnection,
+    run: str,
+    iteration: int,
+    purpose: Purpose,
+    shard: int | None = None,
+    limit: int | None = None,
 ) -> list[Trajectory]:
-    """The trajectories of an iteration, or of one of its shards, by question and attempt, as they were saved."""
+    """The trajectories of an iteration, or of one of its shards, by question and attempt, as they were saved.
+
+    With `limit` only the first so many.
+    """
     where = "run = $run AND iteration = $iteration AND purpose = $purpose AND ($shard IS NULL OR shard = $shard)"
-    keys = {"run": run, "iteration": iteration, "purpose": purpose, "shard": shard}
+    keys = {"run": run, "iteration": iteration, "purpose": purpose, "shard": shard, "limit": limit}
+    wanted = f"FROM trajectories WHERE {where} ORDER BY question_id, attempt LIMIT $limit"
     turns: dict[str, list[Turn]] = defaultdict(list)
     for trajectory_id, *columns in con.execute(
         f"""SELECT trajectory_id, turn, segment, given_ids, action_ids, action_logprobs, action_text, tool_calls,
                    observation_text
-            FROM turns SEMI JOIN (SELECT trajectory_id FROM trajectories WHERE {where}) USING (trajectory_id)
+            FROM turns SEMI JOIN (SELECT trajectory_id {wanted}) USING (trajectory_id)
             WHERE run = $run AND iteration = $iteration ORDER BY trajectory_id, turn""",
         keys,
     ).fetchall():
         turns[trajectory_id].append(_turn(*columns))
     rows = con.execute(
-        f"""SELECT trajectory_id, question_id, attempt, checkpoint, ending, answer, exact_match, f1 FROM trajectories
-            WHERE {where} ORDER BY question_id, attempt""",
+        f"SELECT trajectory_id, question_id, attempt, checkpoint, ending, answer, exact_match, f1 {wanted}",
         keys,
     ).fetchall()
     return [

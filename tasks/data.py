@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from agent_r1.chat import Tokenizer
 from agent_r1.environment import Environment, open_environment
@@ -26,9 +27,15 @@ def question_ids(context: RunContext, split: str) -> list[str]:
 
 
 def load_questions(context: RunContext, ids: Sequence[str]) -> dict[str, Question]:
-    """Questions of the store by id."""
+    """Questions of the store by id, in the order of the ids. A run's questions are stored once and stay as they are."""
+    found = _questions(context, tuple(sorted(set(ids))))
+    return {question_id: found[question_id] for question_id in ids}
+
+
+@lru_cache(maxsize=2)  # the iteration's and the evaluation's: each is asked for by several stages
+def _questions(context: RunContext, ids: tuple[str, ...]) -> dict[str, Question]:
     with context.store.read() as con:
-        return {question.id: question for question in questions.load(con, list(dict.fromkeys(ids)))}
+        return {question.id: question for question in questions.load(con, ids)}
 
 
 def with_gold_passages(context: RunContext, split: str, asked: Mapping[str, Question]) -> dict[str, Question]:
@@ -47,12 +54,18 @@ def open_split(context: RunContext, split: str, tokenizer: Tokenizer) -> Iterato
     config = context.config
     folder = context.data / split
     database = folder / "world.duckdb"
-    if config.data.path is None and not readable(database):
+    if config.data.path is None and not (database.is_file() and _readable(database, database.stat().st_mtime_ns)):
         world = generate(config.world)[split]  # a pure function of the configuration
         replace_file(database, lambda path: write_database(world, path))
     corpus = passages.read(folder / "passages.parquet") if "search" in config.tools else []
     with open_environment(config, database, corpus, tokenizer) as environment:
         yield environment
+
+
+@lru_cache(maxsize=4)  # one for each split: it reads all of the file
+def _readable(database: Path, changed: int) -> bool:
+    del changed  # a part of the key: a file that was written again is another one
+    return readable(database)
 
 
 def sampling_policy(context: RunContext, iteration: int) -> Policy:

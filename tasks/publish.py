@@ -46,6 +46,7 @@ def published(context: RunContext, iteration: int, prepared: Receipt | None, tag
     with context.store.read() as con:
         row = runs.find(con, context.run)
         rows = [each for each in metrics.load(con, context.run) if each.iteration <= iteration]
+        examples = {iteration: _examples(con, context, iteration)}
     assert row is not None
     tracker = _tracker(context)
     all_tags = {**context.config.tracking.tags, "agent_r1.code_version": code_version(), **tags}
@@ -55,11 +56,12 @@ def published(context: RunContext, iteration: int, prepared: Receipt | None, tag
     if first == 0 and prepared is not None:
         _show_data(context, tracker, run_id, prepared)
     tracker.log_metrics(run_id, rows)
-    for each in range(first, iteration + 1):
+    if first < iteration:
         with context.store.read() as con:
-            examples = _examples(con, context, each)
-        if examples:
-            tracker.log_table(run_id, f"trajectories/{each:05d}", examples)
+            examples |= {each: _examples(con, context, each) for each in range(first, iteration)}
+    for each, shown in sorted(examples.items()):
+        if shown:
+            tracker.log_table(run_id, f"trajectories/{each:05d}", shown)
 
     _retain(context, rows, iteration)
 
@@ -87,7 +89,7 @@ def _show_data(context: RunContext, tracker: Tracker, run_id: str, prepared: Rec
 def _examples(con: Connection, context: RunContext, iteration: int) -> list[Mapping[str, Json]]:
     """Some trajectories to read: of the evaluation where there was one, else of the rollout."""
     for purpose in ("sampled", "train"):
-        found = trajectories.load(con, context.run, iteration, purpose)[:EXAMPLES]
+        found = trajectories.load(con, context.run, iteration, purpose, limit=EXAMPLES)
         if found:
             asked = questions.load(con, [each.question_id for each in found])
             return [_example(each, question) for each, question in zip(found, asked, strict=True)]

@@ -31,7 +31,7 @@ def _rollout(context: RunContext, iteration: int, shard: int) -> Work:
     pairs = draw(question_ids(context, "train"), config.rollout, config.seed, iteration)
     size = config.rollout.shard_size
     mine = pairs[shard * size : (shard + 1) * size]
-    questions = load_questions(context, [question_id for question_id, _ in mine])
+    questions = load_questions(context, [question_id for question_id, _ in pairs])  # all shards': read once
     attempts = [Attempt(questions[question_id], number) for question_id, number in mine]
     origin = Origin(context.run, iteration, "train", iteration - 1)
     made, weights = sample_with(
