@@ -72,9 +72,8 @@ def test_an_iteration_that_was_killed_among_its_rollouts_is_resumed(tmp_path: Pa
     assert killed.returncode == -9, killed.stderr
     wait_until_gone(home)
     shards = "SELECT shard, started_at, receipt FROM stages WHERE stage = 'rollout' AND iteration = 1 ORDER BY shard"
-    turns = (
-        "SELECT * FROM turns JOIN trajectories USING (trajectory_id) WHERE shard = 0 AND purpose = 'train' ORDER BY ALL"
-    )
+    shard = "trajectories.iteration = 1 AND purpose = 'train' AND shard = 0"
+    turns = f"SELECT * FROM turns JOIN trajectories USING (trajectory_id) WHERE {shard} ORDER BY ALL"
     before, sampled = ask(home, shards), ask(home, turns)
     assert [row[0] for row in before] == [0]
     assert sampled
@@ -93,9 +92,8 @@ def test_an_iteration_that_was_killed_among_its_rollouts_is_resumed(tmp_path: Pa
     )
     used = "SELECT DISTINCT ON (iteration) receipt ->> 'weights' FROM stages WHERE stage = 'rollout' ORDER BY iteration"
     assert ask(home, used) == ask(home, made)
-    assert ask(home, "SELECT count(*), count(DISTINCT checkpoint) FROM trajectories WHERE purpose = 'train'") == [
-        (24, 1)
-    ]
+    counted = "SELECT count(*), count(DISTINCT checkpoint) FROM trajectories WHERE purpose = 'train'"
+    assert ask(home, counted) == [(48, 2)]
     gaps = ask(home, "SELECT value FROM metrics WHERE key = 'rollout/logprob_gap_mean' ORDER BY iteration")
     assert len(gaps) == 2
     assert all(isinstance(gap, float) and 0 < gap < 1e-4 for (gap,) in gaps)
