@@ -66,7 +66,7 @@ RULES: Sequence[Callable[[History], Alarm | None]] = (
         "logprob_gap",
         "rollout/logprob_gap_mean",
         ENGINE_GAP,
-        "the same model.dtype for vLLM as for the trainer (no quantisation by rollout.vllm.arguments), the embedded "
+        "the same model.dtype for vLLM as for the trainer and no quantisation, the embedded "
         "engine; where it has to be so, a ppo.importance_cap of 2",
     ),
     partial(
