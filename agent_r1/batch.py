@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agent_r1.config import MaskConfig
 from agent_r1.model import pad
 from agent_r1.rewards import score_of
+from agent_r1.sections import MaskConfig
 from agent_r1.trajectory import Annotation
 
 

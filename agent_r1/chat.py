@@ -31,6 +31,7 @@ _CONTROL = (
 _CLOSED = "</think>"
 _NOW = re.compile(r"""strftime_now\((["'])(.*?)\1\)""")
 _TODAY = date(2024, 7, 26)  # what Llama's templates say where they know no date: a prompt must not change overnight
+Tokenizer = PreTrainedTokenizerBase
 Past = tuple[Sequence[int], Sequence[str]]
 """A turn that was: its action's tokens, and the texts of the results after it."""
 

@@ -76,6 +76,9 @@ def _of_training(config: Config) -> list[str]:
             f"advantages.estimator {config.advantages.estimator} compares the attempts at a question, "
             f"but rollout.attempts is {config.rollout.attempts}"
         )
+    served = config.rollout.vllm
+    if served.url is not None and (served.python is not None or served.arguments):
+        found.append("rollout.vllm.url names a server that runs: vllm.python and vllm.arguments start one of our own")
     draw = config.rollout.questions * config.rollout.attempts
     if config.ppo.minibatches > draw:
         found.append(f"ppo.minibatches {config.ppo.minibatches} is above the draw of {draw} trajectories")

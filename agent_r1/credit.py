@@ -13,9 +13,10 @@ from torch import Tensor
 
 from agent_r1.advantages import gae, group_relative, leave_one_out, reinforce_plus_plus, whiten
 from agent_r1.batch import Batch
-from agent_r1.config import AdvantageConfig, Config
+from agent_r1.config import Config
 from agent_r1.losses import kl
 from agent_r1.model import Policy, Scores
+from agent_r1.sections import AdvantageConfig
 from agent_r1.trajectory import Credit
 
 ROUNDING = 1e-5
@@ -26,12 +27,13 @@ ROUNDING = 1e-5
 class Credited:
     """Tensors [S, T] that stay fixed during an update.
 
-    `returns` are advantages before whitening plus values; `targets` what the critic learns, on the tokens of
-    `value_mask`: those of the loss that have a return. `spread` is the standard deviation of the advantages before
-    whitening.
+    `importance` is what `ppo.importance_cap` makes of the sampler's probabilities, 1 without it. `returns` are
+    advantages before whitening plus values; `targets` what the critic learns, on the tokens of `value_mask`: those of
+    the loss that have a return. `spread` is the standard deviation of the advantages before whitening.
     """
 
     old_logprobs: Tensor
+    importance: Tensor
     reference_logprobs: Tensor | None
     values: Tensor
     advantages: Tensor
@@ -51,9 +53,11 @@ def give_credit(policy: Policy, reference: Policy | None, batch: Batch, config: 
     """Values (0 without a critic), advantages and returns of the stored tokens under the policy that sampled them."""
     needed = batch.loss_mask_S_T | batch.credit_mask_S_T
     settings = config.advantages
-    unknown = needed if settings.critic else needed & ~batch.action_mask_S_T  # else what sampled said it all
-    scores = _score_all(policy, batch, unknown, config)
-    old = torch.where(batch.action_mask_S_T, batch.logprobs_S_T, scores.logprobs)
+    corrected = config.ppo.importance_cap is not None
+    given = bool((needed & ~batch.action_mask_S_T).any())
+    asked = settings.critic or corrected or given  # else the sampler said all there is
+    scores = _score_all(policy, batch, needed, config) if asked else _unscored(batch)
+    old = torch.where(batch.action_mask_S_T & (not corrected), batch.logprobs_S_T, scores.logprobs)
     reference_logprobs = None if reference is None else _score_all(reference, batch, needed, config).logprobs
     rewards = batch.rewards_S_T
     if reference_logprobs is not None and config.ppo.kl_in == "reward":
@@ -71,6 +75,7 @@ def give_credit(policy: Policy, reference: Policy | None, batch: Batch, config: 
         advantages_B_L = advantages_B_L.clamp(-settings.clip, settings.clip)
     return Credited(
         old_logprobs=old,
+        importance=_importance(batch, scores, config.ppo.importance_cap),
         reference_logprobs=reference_logprobs,
         values=values,
         advantages=batch.split(advantages_B_L),
@@ -79,6 +84,14 @@ def give_credit(policy: Policy, reference: Policy | None, batch: Batch, config: 
         value_mask=batch.loss_mask_S_T & batch.credit_mask_S_T,
         spread=spread,
     )
+
+
+def _importance(batch: Batch, scores: Scores, cap: float | None) -> Tensor:
+    """The trainer's probability of each action over the sampler's, at most the cap; 1 where given, or without a cap."""
+    if cap is None:
+        return torch.ones(batch.ids_S_T.shape)
+    difference = torch.where(batch.action_mask_S_T, scores.logprobs - batch.logprobs_S_T, 0.0)
+    return difference.clamp(max=20.0).exp().clamp(max=cap)
 
 
 def _estimate(
@@ -102,15 +115,17 @@ def _estimate(
 @torch.no_grad()
 def _score_all(policy: Policy, batch: Batch, mask_S_T: Tensor, config: Config) -> Scores:
     policy.model.eval()
-    found = Scores(*(torch.zeros(batch.ids_S_T.shape) for _ in Scores._fields))
-    if not mask_S_T.any():
-        return found
+    found = _unscored(batch)
     for rows in micro_batches(batch, torch.arange(len(batch.annotations)), config):
         width = int(batch.lengths_S[rows].max())
         scores = policy.score(batch.ids_S_T[rows, :width], mask_S_T[rows, :width], config.rollout.temperature)
         for whole, part in zip(found, scores, strict=True):
             whole[rows, :width] = part.cpu()
     return found
+
+
+def _unscored(batch: Batch) -> Scores:
+    return Scores(*(torch.zeros(batch.ids_S_T.shape) for _ in Scores._fields))
 
 
 def micro_batches(batch: Batch, rows: Tensor, config: Config) -> Sequence[Tensor]:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_r1.config import Config, DataConfig
+from agent_r1.config import Config
 from agent_r1.errors import DataError
 from agent_r1.questions import load
 from agent_r1.questions.records import Passage, Question
+from agent_r1.sections import DataConfig
 from agent_r1.seeds import derive
 from agent_r1.world.ask import ask
 from agent_r1.world.generate import World, generate, passages

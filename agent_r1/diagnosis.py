@@ -10,6 +10,7 @@ from functools import partial
 
 from agent_r1.alarms import (
     CLIPPED,
+    ENGINE_GAP,
     REFERENCE_KL,
     UPDATE_KL,
     Alarm,
@@ -60,6 +61,14 @@ RULES: Sequence[Callable[[History], Alarm | None]] = (
         "a higher rollout.max_new_tokens where the turns make sense (show RUN --iteration I), else as for malformed",
     ),
     partial(habit, "repeated", "a dearer rewards.repeated; a higher rollout.max_observation where results are cut"),
+    partial(
+        too_high,
+        "logprob_gap",
+        "rollout/logprob_gap_mean",
+        ENGINE_GAP,
+        "the same model.dtype for vLLM as for the trainer and no quantisation, the embedded "
+        "engine; where it has to be so, a ppo.importance_cap of 2",
+    ),
     partial(
         too_high,
         "update_kl",

@@ -10,8 +10,9 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from agent_r1.chat import Chat
-from agent_r1.config import Config, SearchConfig
+from agent_r1.config import Config
 from agent_r1.questions.records import Passage
+from agent_r1.sections import SearchConfig
 from agent_r1.tool_calls import ParsedTurn, ToolCall
 from agent_r1.tools.calculator import Calculator
 from agent_r1.tools.concurrently import run

@@ -33,5 +33,13 @@ class StoreLockedError(StoreError):
         self.holder = holder
 
 
+class EngineError(AgentR1Error):
+    """The vLLM server cannot be had, or does not do what is needed; the message says what to change."""
+
+
+class EngineLostError(EngineError):
+    """The vLLM server died or does not answer: what it was doing has to be done again."""
+
+
 class RunError(AgentR1Error):
     """A run does not exist, is in use by another process, or has another identity."""

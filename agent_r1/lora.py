@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from agent_r1.config import LoraConfig
 from agent_r1.errors import CheckpointError, ConfigError
+from agent_r1.sections import LoraConfig
 
 warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")  # peft asks transformers for it
 

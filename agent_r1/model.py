@@ -6,6 +6,7 @@ Tensor axes: B segments, T tokens, N action tokens, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -23,10 +24,11 @@ from transformers.utils import logging as transformers_logging
 
 from agent_r1 import lora, recompute, tiny
 from agent_r1.chat import give_template, load_tokenizer
-from agent_r1.config import Config, LoraConfig
+from agent_r1.config import Config
 from agent_r1.critic import ValueHead
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.pretrained import load_packaged
+from agent_r1.sections import LoraConfig
 from agent_r1.seeds import derive
 
 transformers_logging.disable_progress_bar()
@@ -202,6 +204,13 @@ def resolve_device(name: str) -> torch.device:
     if name == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("device: mps is not available here")
     return torch.device(name)
+
+
+def release_memory() -> None:
+    """Give back what dropped tensors held on a GPU, for another process to use."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def machine(name: str = "auto") -> tuple[str, int]:

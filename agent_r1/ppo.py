@@ -47,6 +47,7 @@ class _Tally:
     steps: int = 0
     skipped: int = 0
     stopped: bool = False
+    gap: Tensor | None = None
     sums: dict[str, float] = field(default_factory=dict)
 
     def add(self, **values: float) -> None:
@@ -129,13 +130,17 @@ def _step(learner: Learner, batch: Batch, credit: Credited, rows: Tensor, config
     learner.policy.model.eval()  # no dropout: the ratio compares with the network that sampled
     learner.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, float] = {}
+    gaps: list[Tensor] = []
     with recompute.layers(learner.policy.model) if config.ppo.gradient_checkpointing else nullcontext():
         for micro in micro_batches(batch, rows, config):
-            loss, parts = _loss(learner.policy, batch, credit, micro, config, tokens)
+            loss, parts, gap = _loss(learner.policy, batch, credit, micro, config, tokens)
             if loss.requires_grad:
                 loss.backward()
             for name, value in parts.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
+            gaps.append(gap)
+    if tally.gap is None:  # nothing has moved yet: what differs is the sampler
+        tally.gap = torch.cat(gaps)
     if config.ppo.target_kl is not None and sums["kl"] > config.ppo.target_kl:
         tally.stopped = True
         return
@@ -150,8 +155,11 @@ def _step(learner: Learner, batch: Batch, credit: Credited, rows: Tensor, config
 
 def _loss(
     policy: Policy, batch: Batch, credit: Credited, rows: Tensor, config: Config, tokens: int
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a micro-batch as its part of a minibatch of `tokens` tokens of the loss, and what it is made of."""
+) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    """The loss of a micro-batch as its part of a minibatch of `tokens` tokens of the loss, and what it is made of.
+
+    Last, how far the log-probability of each action is from what its sampler said.
+    """
     settings = config.ppo
     width = int(batch.lengths_S[rows].max())
 
@@ -163,7 +171,7 @@ def _loss(
     actor, stats = policy_loss(
         scores.logprobs,
         part(credit.old_logprobs),
-        part(credit.advantages),
+        part(credit.advantages * credit.importance),
         mask,
         settings.clip_low,
         settings.clip_high,
@@ -188,7 +196,8 @@ def _loss(
             loss = loss + settings.kl_coefficient * penalty
         parts["kl_reference"] = penalty.detach()
         parts |= {f"kl_reference_{name}": estimate.detach() for name, estimate in estimates.items()}
-    return loss, parts
+    gap = (scores.logprobs.detach() - part(batch.logprobs_S_T))[part(batch.action_mask_S_T)].abs()
+    return loss, parts, gap
 
 
 def _set_learning_rates(learner: Learner, config: Config, iteration: int) -> None:
@@ -230,6 +239,12 @@ def _metrics(batch: Batch, credit: Credited, config: Config, tally: _Tally) -> d
         metrics["ppo/value_loss"] = credit.value_loss
         metrics["ppo/explained_variance"] = explained_variance(batch, credit)
     advantages = credit.advantages[batch.credit_mask_S_T]
+    gap = torch.zeros(1) if tally.gap is None or not tally.gap.numel() else tally.gap
+    metrics["rollout/logprob_gap_mean"], metrics["rollout/logprob_gap_max"] = float(gap.mean()), float(gap.max())
+    if config.ppo.importance_cap is not None:
+        importance = credit.importance[batch.action_mask_S_T]
+        metrics["ppo/importance_mean"] = float(importance.mean()) if importance.numel() else 1.0
+        metrics["ppo/importance_min"] = float(importance.min()) if importance.numel() else 1.0
     metrics["ppo/advantage_std"] = credit.spread
     metrics["ppo/advantage_max"] = float(advantages.abs().max()) if advantages.numel() else 0.0
     metrics["ppo/skipped_updates"] = float(tally.skipped)

@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from agent_r1.config import RewardConfig
 from agent_r1.masks import segments
 from agent_r1.questions.records import Json, Question
+from agent_r1.sections import RewardConfig
 from agent_r1.trajectory import Annotation, CallRecord, Trajectory, Turn
 
 COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)

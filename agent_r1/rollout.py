@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from agent_r1.chat import Chat
-from agent_r1.config import Config, RolloutConfig
+from agent_r1.config import Config
 from agent_r1.environment import Environment
 from agent_r1.questions.records import Question
 from agent_r1.sampler import Action, ActionRequest, Sampler
 from agent_r1.scoring import exact_match, f1_score
+from agent_r1.sections import RolloutConfig
 from agent_r1.seeds import derive, generator
 from agent_r1.tool_calls import ParsedTurn
 from agent_r1.trajectory import GREEDY, CallRecord, Ending, Purpose, Trajectory, Turn

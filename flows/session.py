@@ -26,13 +26,22 @@ def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable
     """
     with run_lock(home / "runs" / run):
         begun = begin()
-        with status_at_the_end(begun.context), sigterm_is_ctrl_c():
+        with status_at_the_end(begun.context), sigterm_is_ctrl_c(), _engine_closed():
             for line in (*begun.lines, rewind(begun.context)):
                 if line:
                     say(line)
             with prefect_server(home, _import_training):
                 _run_flow(home, run)
     return begun.context
+
+
+@contextmanager
+def _engine_closed() -> Iterator[None]:
+    """No vLLM server is left at the end."""
+    try:
+        yield
+    finally:
+        import_module("tasks.engine").close()
 
 
 def _import_training() -> None:

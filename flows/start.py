@@ -120,6 +120,10 @@ def _check_surroundings(context: RunContext) -> None:
     from agent_r1.model import resolve_device
 
     resolve_device(context.config.device)
+    if context.config.rollout.engine == "vllm":
+        from tasks import engine
+
+        engine.check(context.config)
     check_tracking(context)
 
 

@@ -16,13 +16,15 @@ from agent_r1.environment import Environment, open_environment
 from agent_r1.errors import ConfigError
 from agent_r1.evaluation import evaluation_metrics
 from agent_r1.hf_sampler import EmbeddedSampler
-from agent_r1.model import Policy
 from agent_r1.questions.records import Question
 from agent_r1.rollout import Attempt, Origin, rollout
+from agent_r1.sampler import Sampler
 from agent_r1.trajectory import GREEDY, Purpose, Trajectory
+from agent_r1.vllm_server import Weights
 from agent_r1.world.generate import write_database
 from storage import trajectories
-from tasks.data import load_questions, open_split, question_ids, sampling_policy
+from tasks.data import load_questions, question_ids
+from tasks.engine import LOG, on_server, sample_with, server_of
 from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
 
 MODES: tuple[Purpose, ...] = ("greedy", "sampled")
@@ -45,9 +47,12 @@ def answered(
 ) -> Work:
     """A checkpoint's answers to questions of a split, a trajectory for each purpose; metrics under `group`."""
     questions = load_questions(context, ids)
-    policy = sampling_policy(context, iteration)
-    with open_split(context, split, policy) as environment:
-        made = _answer(policy, environment, questions, context.config, context.run, iteration, purposes)
+    made, _ = sample_with(
+        context,
+        iteration,
+        split,
+        lambda sampler, world: _answer(sampler, world, questions, context.config, context.run, iteration, purposes),
+    )
 
     def save(con: Connection) -> None:
         for purpose, rows in made.items():
@@ -60,17 +65,27 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
     """Metrics of any model folder or hub id on a split of the configuration's questions, or on all of a file's."""
     chosen = _split(config, data, split)
     questions = {question.id: question for question in chosen.questions}
-    loaded = model.create(config.model_copy(update={"model": config.model.model_copy(update={"path": policy})}))
+    asked = {"model": config.model.model_copy(update={"path": policy})}
+    served = config.rollout.engine == "vllm"
+    loaded = model.create(config.model_copy(update=asked | ({"device": "cpu"} if served else {})))
     with tempfile.TemporaryDirectory(prefix="agent-r1-") as folder:
         database = Path(folder) / "world.duckdb"
         if chosen.world is not None:
             write_database(chosen.world, database)
         with open_environment(config, database, chosen.passages, loaded.tokenizer) as environment:
-            return _score(_answer(loaded, environment, questions, config, "evaluate", 0, MODES), questions)
+
+            def answer(sampler: Sampler) -> dict[Purpose, list[Trajectory]]:
+                return _answer(sampler, environment, questions, config, "evaluate", 0, MODES)
+
+            if not served:
+                return _score(answer(EmbeddedSampler(loaded)), questions)
+            loaded.save(Path(folder))
+            with server_of(config, Path(folder) / LOG) as server:
+                return _score(on_server(server, Weights(Path(folder) / "policy", policy), answer), questions)
 
 
 def _answer(
-    policy: Policy,
+    sampler: Sampler,
     environment: Environment,
     questions: Mapping[str, Question],
     config: Config,
@@ -86,7 +101,7 @@ def _answer(
         for start in range(0, len(attempts), config.rollout.shard_size):
             part = attempts[start : start + config.rollout.shard_size]
             origin = Origin(run, iteration, purpose, iteration)
-            made[purpose] += rollout(part, EmbeddedSampler(policy), environment, config, origin)
+            made[purpose] += rollout(part, sampler, environment, config, origin)
     return made
 
 

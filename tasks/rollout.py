@@ -5,11 +5,11 @@ from __future__ import annotations
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.rollout import Attempt, Origin, draw
 from agent_r1.rollout import rollout as sample
 from storage import trajectories
-from tasks.data import load_questions, open_split, question_ids, sampling_policy
+from tasks.data import load_questions, question_ids
+from tasks.engine import sample_with
 from tasks.stage import Receipt, RunContext, Work, run_stage
 
 
@@ -33,11 +33,12 @@ def _rollout(context: RunContext, iteration: int, shard: int) -> Work:
     mine = pairs[shard * size : (shard + 1) * size]
     questions = load_questions(context, [question_id for question_id, _ in pairs])  # all shards': read once
     attempts = [Attempt(questions[question_id], number) for question_id, number in mine]
-    policy = sampling_policy(context, iteration - 1)
     origin = Origin(context.run, iteration, "train", iteration - 1)
-    with open_split(context, "train", policy) as environment:
-        made = sample(attempts, EmbeddedSampler(policy), environment, config, origin)
+    made, weights = sample_with(
+        context, iteration - 1, "train", lambda sampler, world: sample(attempts, sampler, world, config, origin)
+    )
+    engine: Receipt = {} if config.rollout.engine == "embedded" else {"engine": "vllm", "weights": weights}
     return Work(
-        {"trajectories": len(made), "action_tokens": sum(each.action_tokens for each in made)},
+        {"trajectories": len(made), "action_tokens": sum(each.action_tokens for each in made), **engine},
         lambda con: trajectories.save(con, context.run, iteration, "train", shard, made),
     )

@@ -12,6 +12,7 @@ from agent_r1.ppo import Learner, learner_state, make_learner
 from agent_r1.ppo import update as improve
 from agent_r1.trajectory import Credit
 from storage import annotations, checkpoints
+from tasks import engine
 from tasks.data import learning_policy
 from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
 
@@ -27,6 +28,7 @@ def _update(context: RunContext, iteration: int) -> Work:
     config = context.config
     with context.store.read() as con:
         rows = annotations.load(con, context.run, iteration)
+    engine.rest()
     policy = learning_policy(context, iteration - 1)
     state = checkpoints.load_trainer(context.checkpoint(iteration - 1) / "trainer.pt")
     learner = make_learner(policy, config, state)

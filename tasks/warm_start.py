@@ -41,5 +41,5 @@ def _warm_start(context: RunContext, start_from: str | None) -> Work:
 def _teach(context: RunContext, policy: Policy) -> dict[str, float]:
     split = "warm_start" if context.config.data.path is None else "train"
     questions = with_gold_passages(context, split, load_questions(context, question_ids(context, split)))
-    with open_split(context, split, policy) as environment:
+    with open_split(context, split, policy.tokenizer) as environment:
         return teach(policy, list(questions.values()), environment, context.config)

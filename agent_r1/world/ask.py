@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agent_r1.config import WorldConfig
 from agent_r1.questions.records import Evidence, Question
+from agent_r1.sections import WorldConfig
 from agent_r1.seeds import generator
 from agent_r1.world.generate import World
 from agent_r1.world.relations import BRIDGES, EARLIER, HOPS_OF_KIND, TABLES, Relation, relation_of, sentence_of

@@ -12,8 +12,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from agent_r1.config import WorldConfig
 from agent_r1.questions.records import Passage
+from agent_r1.sections import WorldConfig
 from agent_r1.seeds import generator
 from agent_r1.world.names import disjoint
 from agent_r1.world.relations import TABLES, YEARS

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from agent_r1 import model
 from agent_r1.batch import make_batch
-from agent_r1.config import Config, MaskConfig
+from agent_r1.config import Config
 from agent_r1.credit import micro_batches
 from agent_r1.ppo import make_learner, update
+from agent_r1.sections import MaskConfig
 
 ALL = 1000
 

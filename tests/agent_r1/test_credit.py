@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from agent_r1 import credit
 from agent_r1.batch import Batch, make_batch
-from agent_r1.config import MaskConfig, parse
-from agent_r1.credit import Credited, credit_rows, explained_variance, micro_batches
+from agent_r1.config import parse
+from agent_r1.credit import Credited, credit_rows, explained_variance, give_credit, micro_batches
+from agent_r1.model import Policy, Scores
+from agent_r1.sections import MaskConfig
 from agent_r1.trajectory import Annotation
 
 
@@ -25,6 +28,7 @@ def credited(made: Batch, values: list[list[float]], targets: list[list[float]])
     zeros = torch.zeros(made.ids_S_T.shape)
     return Credited(
         old_logprobs=zeros,
+        importance=zeros + 1,
         reference_logprobs=None,
         values=torch.tensor(values),
         advantages=zeros + 2,
@@ -70,3 +74,21 @@ def test_micro_batches_hold_rows_of_about_one_length() -> None:
     made = batch([0] * 5, [0] * 2, [0] * 4, [0] * 3)
     parts = micro_batches(made, torch.arange(4), parse({"ppo": {"micro_batch": 2}}, "test"))
     assert [part.tolist() for part in parts] == [[1, 3], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "loss_mask", "passes"), [("gae", True, 1), ("leave_one_out", True, 0), ("leave_one_out", False, 1)]
+)
+def test_the_policy_is_asked_only_where_a_critic_or_a_given_token_needs_it(
+    estimator: str, loss_mask: bool, passes: int, monkeypatch: pytest.MonkeyPatch, policy: Policy
+) -> None:
+    asked: list[Policy] = []
+
+    def score_all(asker: Policy, batch: Batch, *_: object) -> Scores:
+        asked.append(asker)
+        return Scores(*(torch.zeros(batch.ids_S_T.shape) for _ in Scores._fields))
+
+    monkeypatch.setattr(credit, "_score_all", score_all)
+    config = parse({"advantages": {"estimator": estimator}, "rollout": {"attempts": 2}}, "test")
+    give_credit(policy, None, batch([0, 1, 1], [0, 1, 0], settings=MaskConfig(loss=loss_mask)), config)
+    assert len(asked) == passes

@@ -13,9 +13,9 @@ import pytest
 from scripted import FakeTool, call
 
 from agent_r1.chat import Chat
-from agent_r1.config import SearchConfig
 from agent_r1.environment import MAX_CALLS, Environment, open_tools
 from agent_r1.questions.records import Passage
+from agent_r1.sections import SearchConfig
 from agent_r1.tool_calls import ParsedTurn, parse
 from agent_r1.tools import concurrently
 from agent_r1.tools.protocol import JsonObject, Source, ToolResult

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from agent_r1 import lora
-from agent_r1.config import Config, LoraConfig, parse
+from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.model import Policy, add_adapters, load
 from agent_r1.ppo import Learner, learner_state, make_learner, update
+from agent_r1.sections import LoraConfig
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from agent_r1 import tiny
-from agent_r1.config import Config, TinyConfig, parse
+from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.model import Policy, create, load, pad, resolve_device
+from agent_r1.sections import TinyConfig
 
 CONFIG = parse({"model": SMALL}, "test")
 IDS = torch.tensor([[5, 6, 7, 8, 9], [40, 41, 42, 0, 0], [100, 101, 0, 0, 0]])

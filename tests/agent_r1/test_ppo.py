@@ -18,12 +18,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agent_r1 import model
 from agent_r1.batch import make_batch
-from agent_r1.config import Config, MaskConfig, RolloutConfig, parse
+from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError
 from agent_r1.model import Policy, ValueHead, load, pad
 from agent_r1.ppo import Learner, Update, learner_state, make_learner, update
 from agent_r1.questions.records import Json
 from agent_r1.rollout import draw
+from agent_r1.sections import MaskConfig, RolloutConfig
 from agent_r1.trajectory import Annotation, Trajectory
 
 

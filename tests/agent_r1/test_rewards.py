@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent_r1.config import RewardConfig
 from agent_r1.questions.records import Evidence, Json, Question
 from agent_r1.rewards import annotate, evidence_by_turn, reward_parts, score_of
+from agent_r1.sections import RewardConfig
 from agent_r1.tools.protocol import Source
 from agent_r1.trajectory import CallRecord, Ending, Trajectory, Turn
 

@@ -11,7 +11,7 @@ from families import FAMILIES
 from scripted import CUT, FakeTool, ScriptedSampler, call
 
 from agent_r1.chat import Chat
-from agent_r1.config import Config, RewardConfig, RolloutConfig, parse
+from agent_r1.config import Config, parse
 from agent_r1.environment import Environment
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.masks import segments
@@ -20,6 +20,7 @@ from agent_r1.questions.records import Json, Question
 from agent_r1.rewards import reward_parts
 from agent_r1.rollout import Attempt, Origin, draw, rollout
 from agent_r1.sampler import Action
+from agent_r1.sections import RewardConfig, RolloutConfig
 from agent_r1.tools.protocol import ToolResult
 from agent_r1.trajectory import Purpose, Trajectory
 

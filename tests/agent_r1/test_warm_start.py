@@ -15,12 +15,13 @@ from scripted import SMALL
 from torch import Tensor
 
 from agent_r1.chat import Chat
-from agent_r1.config import Config, SearchConfig, parse
+from agent_r1.config import Config, parse
 from agent_r1.dataset import splits
 from agent_r1.environment import Environment, open_tools
 from agent_r1.errors import DataError
 from agent_r1.model import Policy, create
 from agent_r1.questions.records import Evidence, Json, Passage, Question
+from agent_r1.sections import SearchConfig
 from agent_r1.warm_start import warm_start
 from agent_r1.world.generate import write_database
 

@@ -10,10 +10,10 @@ import duckdb
 import pytest
 
 from agent_r1 import tiny
-from agent_r1.config import WorldConfig
 from agent_r1.errors import ConfigError
 from agent_r1.questions.records import Evidence, Question
 from agent_r1.scoring import exact_match
+from agent_r1.sections import WorldConfig
 from agent_r1.seeds import generator
 from agent_r1.tool_calls import parse
 from agent_r1.tools.search import SearchTool

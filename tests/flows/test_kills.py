@@ -93,7 +93,7 @@ def shown_in_mlflow(home: Path) -> dict[tuple[str, int], list[float]]:
 
 def left_over(home: Path) -> list[str]:
     """Command lines of living processes that name the home."""
-    listed = subprocess.run(["ps", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True).stdout
     mine = str(os.getpid())
     living = [line for line in listed.splitlines() if str(home) in line and not line.split()[1].startswith("Z")]
     return [line for line in living if line.split()[0] != mine]

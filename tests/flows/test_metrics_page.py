@@ -31,6 +31,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             "rollout": {"questions": 2, "attempts": 2, "max_turns": 2, "max_new_tokens": 4},
             "warm_start": {"curriculum_steps": 1, "steps": 1, "sloppy_steps": 1, "batch": 1},
             "evaluation": {"questions": 2},
+            "ppo": {"importance_cap": 2},
         },
         "test",
     )

@@ -26,7 +26,7 @@ def test_a_world_that_is_gone_or_damaged_is_written_again(tmp_path: Path, damage
     policy = model.create(context.config)
 
     def people() -> list[tuple[str]]:
-        with open_split(context, "train", policy):
+        with open_split(context, "train", policy.tokenizer):
             pass
         with duckdb.connect(str(database), read_only=True) as con:
             return con.execute("SELECT name FROM person ORDER BY name").fetchall()
