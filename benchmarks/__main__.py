@@ -32,7 +32,7 @@ RUNS = {
     "quickstart": ("quickstart", ()),
     "smollm2": (
         "hotpotqa-smollm2",
-        ("data.path=null", "tools=[lookup]", "rollout.system_prompt=''", "evaluation.every=1"),
+        ("data.path=null", "tools=[lookup]", "rollout.system_prompt=''", "evaluation.questions=8"),
     ),
 }
 """The shipped configuration that a subject's overhead is measured with, and what is changed of it."""
