@@ -178,9 +178,9 @@ def _plain(measured: Mapping[str, list[dict[str, float]]]) -> Json:
 
 
 def table(results: Path) -> str:
-    """Everything that the folder holds, as lines of a Markdown table."""
+    """All parts that the folder holds, as lines of a Markdown table; other files may be there too."""
     lines = ["| part | figure | value |", "|---|---|---|"]
-    for path in sorted(results.glob("*.json"), key=lambda path: PARTS.index(path.stem.split("-")[0])):
+    for path in (path for part in PARTS for path in sorted(results.glob(f"{part}*.json"))):
         content = json.loads(path.read_text(encoding="utf-8"))
         for key, value in content["found"].items():
             if key != "measured":

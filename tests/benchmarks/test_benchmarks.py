@@ -133,6 +133,7 @@ def test_the_benchmark_s_template_says_what_the_quickstart_s_says() -> None:
 def test_the_table_has_a_line_for_each_figure(tmp_path: Path) -> None:
     found = {"ratio/turns": 2.5, "measured": [1]}
     (tmp_path / "rollout-quickstart.json").write_text(json.dumps({"part": "rollout-quickstart", "found": found}))
+    (tmp_path / "another.json").write_text("[]")
     assert table(tmp_path).splitlines()[2:] == ["| rollout-quickstart | ratio/turns | 2.5 |"]
 
 
