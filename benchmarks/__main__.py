@@ -1,7 +1,8 @@
 """One command, one table: python -m benchmarks [--only PART ...]. JSON beside it, in benchmarks/results.
 
-rollout and update are measured against TRL, in pairs; update against the machine's matrix multiplication, too;
-overhead is what an iteration spends beside computing; store and growth are about DuckDB. See docs/benchmarks.md.
+rollout and update are measured against TRL, in pairs; vllm is rollouts by vLLM against the embedded engine; update is
+measured against the machine's matrix multiplication, too; overhead is what an iteration spends beside computing; store
+and growth are about DuckDB. See docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import torch
 from transformers import AutoConfig
 
 from agent_r1.questions.records import Json
+from agent_r1.vllm_process import default_interpreter, installed_version
 from benchmarks import matmul, overhead, pairs, store
 from benchmarks.subjects import MAX_CONTEXT, MAX_TURNS, SUBJECTS, Subject, make, read_completions
 from tasks.versions import code_version, library_versions, machine
 
 HERE = Path(__file__).parent
-PARTS = ("rollout", "update", "overhead", "store", "growth")
+PARTS = ("rollout", "vllm", "update", "overhead", "store", "growth")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 TAUGHT = ("warm_start.curriculum_steps=0", "warm_start.steps=0", "warm_start.sloppy_steps=0")
 RUNS = {
@@ -60,7 +62,7 @@ def main() -> int:
     torch.set_num_threads(plan.threads)
     asked.results.mkdir(parents=True, exist_ok=True)
     for part in asked.only:
-        for subject in asked.subjects if part in ("rollout", "update", "overhead") else [None]:
+        for subject in asked.subjects if part in ("rollout", "vllm", "update", "overhead") else [None]:
             name = part if subject is None else f"{part}-{subject}"
             found = _measure(part, None if subject is None else SUBJECTS[subject], plan)
             about: Found = {"code": code_version(), "machine": machine(), "threads": plan.threads}
@@ -89,6 +91,7 @@ def _measure(part: str, subject: Subject | None, plan: Plan) -> Found:
     if subject is not None:
         of: dict[str, Callable[[Subject, Path, Plan], Found]] = {
             "rollout": _rollout,
+            "vllm": _vllm,
             "update": _update,
             "overhead": _overhead,
         }
@@ -127,6 +130,20 @@ def _pair(subject: Subject, what: str, place: Path, plan: Plan) -> dict[str, lis
 def _rollout(subject: Subject, place: Path, plan: Plan) -> Found:
     measured = _pair(subject, "rollout", place, plan)
     return {**_compared(measured, ("turns", "tokens")), "measured": _plain(measured)}
+
+
+def _vllm(subject: Subject, place: Path, plan: Plan) -> Found:
+    """The embedded engine against vLLM, where `make install-vllm` has put it."""
+    if installed_version(default_interpreter()) is None:
+        print("vLLM is not there: it is not measured (make install-vllm)", file=sys.stderr)
+        return {}
+    embedded, served = (_settings(subject, what, plan) for what in ("rollout", "rollout_vllm"))
+    with pairs.ours(place, embedded) as ours, pairs.ours(place, served) as vllm:
+        measured = pairs.take_turns({"ours": ours, "vllm": vllm}, plan.rounds)
+    ratio = statistics.median(pairs.ratios(measured["ours"], measured["vllm"], "tokens"))
+    rates = _compared(measured, ("turns", "tokens"))
+    del rates["vllm/peak_mib"]  # of our process, not of vLLM's
+    return {**rates, "ratio/tokens": ratio, "measured": _plain(measured)}
 
 
 def _update(subject: Subject, place: Path, plan: Plan) -> Found:

@@ -21,7 +21,11 @@ from agent_r1.model import Policy
 from agent_r1.ppo import make_learner, update
 from agent_r1.questions.records import Json
 from agent_r1.rollout import Attempt, Origin, rollout
+from agent_r1.sampler import Sampler
+from agent_r1.vllm_sampler import VllmSampler
+from agent_r1.vllm_server import Weights
 from benchmarks.subjects import SUBJECTS, read_completions, read_questions
+from tasks.engine import server_of
 
 Measured = dict[str, float]
 
@@ -32,13 +36,24 @@ def main(place: Path, settings: dict[str, Json]) -> None:
     assert isinstance(threads, int)
     config = SUBJECTS[place.name].config(place, threads, critic=settings["what"] == "update_critic")
     policy = model.create(config)
-    measure = rollouts(policy, place, config) if settings["what"] == "rollout" else updates(policy, place, config)
+    if settings["what"] == "rollout_vllm":
+        with server_of(config, place / "vllm.log") as server:
+            server.load(Weights(place / "policy", "benchmark"))
+            answer(rollouts(VllmSampler(server, "benchmark"), policy, place, config))
+    elif settings["what"] == "rollout":
+        answer(rollouts(EmbeddedSampler(policy), policy, place, config))
+    else:
+        answer(updates(policy, place, config))
+
+
+def answer(measure: Callable[[int], Measured]) -> None:
+    """Measure once for each line of stdin."""
     report({"ready": True})
     for number, _ in enumerate(sys.stdin):
         report(measure(number))
 
 
-def rollouts(policy: Policy, place: Path, config: Config) -> Callable[[int], Measured]:
+def rollouts(sampler: Sampler, policy: Policy, place: Path, config: Config) -> Callable[[int], Measured]:
     """The trajectories of an iteration, whose number seeds them."""
     subject = SUBJECTS[place.name]
     asked = read_questions(place)[: subject.questions]
@@ -48,7 +63,7 @@ def rollouts(policy: Policy, place: Path, config: Config) -> Callable[[int], Mea
         origin = Origin("benchmark", iteration, "train", 0)
         with open_environment(config, place / "world.duckdb", [], policy.tokenizer) as environment:
             started, busy = time.perf_counter(), time.process_time()
-            made = rollout(attempts, EmbeddedSampler(policy), environment, config, origin)
+            made = rollout(attempts, sampler, environment, config, origin)
             spent = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - busy}
         return {
             **spent,
