@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.pairs import ROOT, child_environment
 
 MARK = "iteration clock "
+TRACES, TEXT = 2, "a sentence of about the length of a turn " * 3
 PLACES: tuple[str, ...] = ("compute", "prefect", "duckdb", "mlflow", "checkpoints", "glue")
 """compute: sampling, pricing, updating, loading a policy and its tools. checkpoints: writing and checking files. glue:
 what else a stage does, such as hashing its inputs. prefect: whatever lies outside a stage."""
@@ -117,6 +118,8 @@ def _install(clock: Clock) -> None:
         for name in names:
             owner, attribute = _owner(name)
             setattr(owner, attribute, _timed(clock, place, getattr(owner, attribute)))
+    tracker = import_module("storage.tracking").Tracker
+    tracker.log_table = _timed(clock, "mlflow", _with_traces(tracker.log_table))
     store = import_module("storage.database").Store
     for name in ("read", "write"):
         setattr(store, name, _timed_context(clock, "duckdb", getattr(store, name)))
@@ -128,6 +131,27 @@ def _install(clock: Clock) -> None:
         print(MARK + json.dumps(clock.lap()), flush=True)
 
     progress.iteration = iteration
+
+
+def _with_traces(log_table: Callable[..., object]) -> Callable[..., object]:
+    """The table of examples, and behind it two traces of a trajectory of three turns, which runs do not publish yet."""
+
+    @wraps(log_table)
+    def logged(tracker: Any, *args: object) -> object:
+        import mlflow
+
+        mlflow.set_tracking_uri(tracker.client.tracking_uri)
+        for _ in range(TRACES):
+            root = tracker.client.start_trace("trajectory", inputs={"question": TEXT}, experiment_id=tracker.experiment)
+            for kind in ("CHAT_MODEL", "TOOL") * 2 + ("CHAT_MODEL",):
+                span = tracker.client.start_span(
+                    kind.lower(), root.trace_id, root.span_id, span_type=kind, inputs={"text": TEXT}
+                )
+                tracker.client.end_span(root.trace_id, span.span_id, outputs={"text": TEXT})
+            tracker.client.end_trace(root.trace_id, outputs={"answer": TEXT})
+        return log_table(tracker, *args)
+
+    return logged
 
 
 def _owner(name: str) -> tuple[Any, str]:
