@@ -1,6 +1,6 @@
 """The engine that samples for rollouts and evaluations: embedded, or the run's vLLM server, kept warm between stages.
 
-What is sampled is left to the stages. The server is ended by `closed`, and by itself as soon as this process is gone.
+What is sampled is left to the stages. The server is ended by `close`, and by itself as soon as this process is gone.
 """
 
 from __future__ import annotations

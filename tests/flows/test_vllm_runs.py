@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 import torch
+from test_kills import DRIVER, SMALL, left_over
 
 from agent_r1.config import Config, parse
 from agent_r1.model import Policy, add_adapters, create
@@ -26,37 +27,29 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON, reason="AGENT_R1_VLLM_PYTHON names no interpreter with vLLM: make test-vllm"),
 ]
 
-DRIVER = Path(__file__).with_name("kill_driver.py")
 END = 753  # of the tiny tokenizer: the end of a turn
-SMALL = (
-    "iterations=2",
-    "world.warm_start=400",
-    "world.train=60",
-    "warm_start.curriculum_steps=10",
-    "warm_start.steps=30",
-    "warm_start.sloppy_steps=5",
-    "rollout.questions=24",
-    "rollout.shard_size=8",
+SERVED = (
+    *SMALL,
     "rollout.engine=vllm",
     f"rollout.vllm.python={PYTHON}",
     "rollout.vllm.cpu_cache_gib=1",
-    "evaluation.questions=12",
 )
 
 
-def left_over(home: Path) -> list[str]:
-    """Command lines of living processes that name the home, vLLM's by the folder of its weights."""
+def engines() -> set[str]:
+    """vLLM's cores and workers on this machine, which name nothing but themselves."""
     listed = subprocess.run(["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
-    mine = str(os.getpid())
-    return [args for pid, stat, args in rows if str(home) in args and not stat.startswith("Z") and pid != mine]
+    return {pid for pid, stat, args in rows if args.startswith("VLLM::") and not stat.startswith("Z")}
 
 
-def wait_until_gone(home: Path) -> None:
-    deadline = time.monotonic() + 10
-    while left_over(home) and time.monotonic() < deadline:
+def wait_until_gone(home: Path, others: set[str]) -> None:
+    """No living process names the home, and there are no other engines than before."""
+    deadline = time.monotonic() + 15
+    while (left_over(home) or engines() - others) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left_over(home) == []
+    assert engines() <= others
 
 
 def ask(home: Path, query: str) -> list[tuple[object, ...]]:
@@ -65,12 +58,12 @@ def ask(home: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def test_an_iteration_that_was_killed_among_its_rollouts_is_resumed(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    command = ["train", "--run", "r", "--home", str(home), *(f"--set={setting}" for setting in SMALL)]
+    home, others = tmp_path / "home", engines()
+    command = ["train", "--run", "r", "--home", str(home), *(f"--set={setting}" for setting in SERVED)]
     kill = [sys.executable, str(DRIVER), "rollout", "1", "1", "0.05", "--", *command]
     killed = subprocess.run(kill, capture_output=True, text=True)
     assert killed.returncode == -9, killed.stderr
-    wait_until_gone(home)
+    wait_until_gone(home, others)
     shards = "SELECT shard, started_at, receipt FROM stages WHERE stage = 'rollout' AND iteration = 1 ORDER BY shard"
     shard = "trajectories.iteration = 1 AND purpose = 'train' AND shard = 0"
     turns = f"SELECT * FROM turns JOIN trajectories USING (trajectory_id) WHERE {shard} ORDER BY ALL"
@@ -81,7 +74,7 @@ def test_an_iteration_that_was_killed_among_its_rollouts_is_resumed(tmp_path: Pa
     resume = [sys.executable, "-m", "flows.cli", "resume", "r", "--home", str(home)]
     resumed = subprocess.run(resume, capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
-    wait_until_gone(home)
+    wait_until_gone(home, others)
     after = ask(home, shards)
     assert after[0] == before[0], "the finished shard was sampled again"
     assert ask(home, turns) == sampled
