@@ -78,6 +78,10 @@ class Chat:
         """The tokens between the end of an action and the next: one tool message for each text."""
         return _joined(self._between(len(texts)), [self._result(text) for text in texts])
 
+    def reply(self, text: str) -> list[int]:
+        """The tokens between the end of an action and the next where the user says something."""
+        return _joined(self._around_reply, [self.plain(text)])
+
     def without_thinking(self, question: str, turns: Sequence[Past]) -> list[int]:
         """The tokens before the next action in a context without the thinking of earlier ones, all of them given.
 
@@ -181,8 +185,14 @@ class Chat:
 
     @lru_cache(maxsize=32)  # noqa: B019 - a chat lives as long as the rollout that made it
     def _between(self, results: int) -> list[list[int]]:
-        tool_messages = [_message("tool", 2 + number) for number in range(results)]
-        pieces = self._render([_message("user", 0), _message("assistant", 1), *tool_messages])[2:]
+        return self._after_action([_message("tool", 2 + number) for number in range(results)])
+
+    @cached_property
+    def _around_reply(self) -> list[list[int]]:
+        return self._after_action([_message("user", 2)])
+
+    def _after_action(self, messages: list[dict[str, str]]) -> list[list[int]]:
+        pieces = self._render([_message("user", 0), _message("assistant", 1), *messages])[2:]
         encoded = [self._template(piece) for piece in pieces]
         if encoded[0][:1] != [self.end_id]:
             raise ConfigError("model.path: its chat template does not end the assistant's turn with one token")

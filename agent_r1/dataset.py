@@ -1,6 +1,6 @@
 """The splits of a run's questions and the corpus of each: from the built-in world, or from a question file.
 
-Keeping them is left to the prepare task; the tools over them are opened by environment.open_tools.
+Keeping them is left to the prepare task; the tools over them are opened by environments.open_tools.
 """
 
 from __future__ import annotations

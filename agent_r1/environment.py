@@ -1,96 +1,64 @@
-"""The world's side of a turn: run the calls of an action, say what the agent sees. Rewards are left to rewards.py."""
+"""What an environment is: it says what the agent is asked, and after each of its turns what the agent sees next.
+
+One instance lives through one attempt at one question. `environments.py` runs the calls for it, `chat.py` makes tokens
+of what it says, and `rewards.py` prices the turns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
-from transformers import PreTrainedTokenizerBase
-
-from agent_r1.chat import Chat
-from agent_r1.config import Config
-from agent_r1.questions.records import Passage
-from agent_r1.sections import SearchConfig
-from agent_r1.tool_calls import ParsedTurn, ToolCall
-from agent_r1.tools.calculator import Calculator
-from agent_r1.tools.concurrently import run
-from agent_r1.tools.protocol import Tool, ToolResult
-from agent_r1.tools.search import SearchTool
-from agent_r1.tools.sql import SqlTool
+from agent_r1.questions.records import Question
+from agent_r1.tool_calls import ParsedTurn
 from agent_r1.trajectory import CallRecord
-from agent_r1.world.lookup import LookupTool
-
-MAX_CALLS = 8
-
-
-def open_tools(
-    names: Sequence[str], database: Path, passages: Sequence[Passage], search: SearchConfig
-) -> tuple[Tool, ...]:
-    """The tools of a configuration, over one split's database (where it has one) and passages."""
-    makers: dict[str, Callable[[], Tool]] = {
-        "search": lambda: SearchTool(passages, search.results, search.max_characters),
-        "sql": lambda: SqlTool(database),
-        "lookup": lambda: LookupTool(database),
-        "calculator": Calculator,
-    }
-    return tuple(makers[name]() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
-    """Runs calls. The calls of all trajectories of a wave run concurrently; the next wave waits for all of them."""
+class Step:
+    """What came of one turn. All defaults: the agent sees what its calls returned, each as a tool's message.
 
-    tools: Sequence[Tool]
-    chat: Chat
-    timeout: float
-    max_observation: int
+    `observation` is shown instead, as a message of the user. `context` takes the place of everything before: the prompt
+    begins anew with it where the question stood, and a new segment with the prompt. `reward` is the turn's own, counted
+    `rewards.environment` times. `done` ends the trajectory. `score`, at its last turn, is the trajectory's exact match
+    and F1 (from 0 to 1), where the question's gold answers cannot say.
+    """
 
-    def step(self, turns: Sequence[ParsedTurn]) -> list[tuple[CallRecord, ...]]:
-        """The records of each turn's calls, in the order of the calls, malformed ones last."""
-        by_name = {tool.name: tool for tool in self.tools}
-        known = [call for turn in turns for call in turn.calls[:MAX_CALLS] if call.name in by_name]
-        results = iter(run([(by_name[call.name], call.arguments) for call in known], self.timeout))
-        return [
-            self._records(turn, [next(results) if call.name in by_name else None for call in turn.calls[:MAX_CALLS]])
-            for turn in turns
-        ]
-
-    def _records(self, turn: ParsedTurn, results: Sequence[ToolResult | None]) -> tuple[CallRecord, ...]:
-        made = [
-            (call, self._unknown(call) if result is None else result, result is None)
-            for call, result in zip(turn.calls[:MAX_CALLS], results, strict=True)
-        ]
-        nothing = ToolCall("", {})
-        made += [(nothing, ToolResult(f"error: {error}", ok=False), True) for error in turn.errors]
-        if len(turn.calls) > MAX_CALLS:
-            text = f"error: only the first {MAX_CALLS} of {len(turn.calls)} calls were run"
-            made.append((nothing, ToolResult(text, ok=False), True))
-        limit = max(self.max_observation // max(len(made), 1), 1)
-        return tuple(self._record(call, result, malformed, limit) for call, result, malformed in made)
-
-    def _record(self, call: ToolCall, result: ToolResult, malformed: bool, limit: int) -> CallRecord:
-        text, shown = self.chat.cut(result.text, limit)
-        sources = tuple(source for source in result.sources if source.end <= shown)
-        return CallRecord(call.name, call.arguments, result.ok, text, sources, malformed)
-
-    def _unknown(self, call: ToolCall) -> ToolResult:
-        return ToolResult(
-            f"error: unknown tool {call.name!r}; there is {', '.join(t.name for t in self.tools)}", ok=False
-        )
+    observation: str | None = None
+    context: str | None = None
+    reward: float = 0.0
+    done: bool = False
+    score: float | None = None
 
 
-@contextmanager
-def open_environment(
-    config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
-) -> Iterator[Environment]:
-    """The environment of a configuration for a policy's tokenizer; its tools are closed at the end."""
-    tools = open_tools(config.tools, database, passages, config.search)
-    limits = config.rollout
-    try:
-        chat = Chat(tokenizer, tools, limits.system_prompt, config.model.tool_format, config.model.thinking)
-        yield Environment(tools, chat, limits.tool_timeout, limits.max_observation)
-    finally:
-        for tool in tools:
-            tool.close()
+class Environment(Protocol):
+    """The world of one attempt. What it does at random it draws from `seed`, so that a resumed run sees the same.
+
+    Whatever it raises, or takes longer for than `rollout.tool_timeout`, ends the trajectory as `environment_failed`.
+    """
+
+    def reset(self, question: Question, seed: int) -> str:
+        """What the agent is asked: the user's message after the system prompt."""
+        ...
+
+    def step(self, turn: ParsedTurn, results: Sequence[CallRecord]) -> Step:
+        """What comes of a turn that was not cut off, given the results of its calls, malformed ones last.
+
+        A turn with an answer ends the trajectory: its calls are not run, and of the step reward and score count.
+        """
+        ...
+
+
+class ToolEnvironment:
+    """The question as it is, and what the tools return."""
+
+    def reset(self, question: Question, seed: int) -> str:
+        """See Environment."""
+        del seed
+        return question.text
+
+    def step(self, turn: ParsedTurn, results: Sequence[CallRecord]) -> Step:
+        """See Environment."""
+        del turn, results
+        return Step()

@@ -1,6 +1,6 @@
 """Rollouts: attempts at questions, turn by turn, until each has an ending. The loop of the agent is `rollout`.
 
-The engine is a Sampler, the world an Environment; scoring the trajectory's turns is left to rewards.py.
+The engine is a Sampler, the world an Environment for each attempt; scoring the turns is left to rewards.py.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from agent_r1.chat import Chat
 from agent_r1.config import Config
-from agent_r1.environment import Environment
+from agent_r1.environment import Environment, Step
+from agent_r1.environments import Environments
 from agent_r1.questions.records import Question
 from agent_r1.sampler import Action, ActionRequest, Sampler
 from agent_r1.scoring import exact_match, f1_score
@@ -64,18 +64,21 @@ class _Live:
     """A trajectory in progress."""
 
     attempt: Attempt
-    given: list[int]
+    environment: Environment
+    asked: str = ""
+    given: list[int] = field(default_factory=list)
     segment: int = 0
     length: int = 0  # tokens of the segment
     turns: list[Turn] = field(default_factory=list)
     answer: str | None = None
+    score: float | None = None
     ending: Ending | None = None
 
 
 def rollout(
     attempts: Sequence[Attempt],
     sampler: Sampler,
-    environment: Environment,
+    environments: Environments,
     config: Config,
     origin: Origin,
 ) -> list[Trajectory]:
@@ -83,24 +86,45 @@ def rollout(
 
     Training samples at `rollout.temperature`, evaluation at 1.
     """
-    limits, chat = config.rollout, environment.chat
+    limits, chat = config.rollout, environments.chat
     session = sampler.session(
         end_ids=chat.end_ids,
         temperature=limits.temperature if origin.purpose == "train" else 1.0,
         greedy=origin.purpose in GREEDY,
         max_new_tokens=limits.max_new_tokens,
     )
-    live = [_Live(attempt, chat.prompt(attempt.question.text)) for attempt in attempts]
-    for one in live:
-        if len(one.given) + limits.max_new_tokens > limits.max_context:
-            one.ending = "prompt_too_long"
+    live = _begun(attempts, environments, config, origin)
     while active := [(row, one) for row, one in enumerate(live) if one.ending is None]:
         actions = session.act([_request(row, one, config.seed, origin) for row, one in active])
         parsed = [chat.parse(action.ids, action.finished) for action in actions]
-        records = environment.step([_calls_to_run(turn) for turn in parsed])
-        for (_, one), action, turn, calls in zip(active, actions, parsed, records, strict=True):
-            _advance(one, action, turn, calls, chat, limits)
+        results = environments.run_calls([_calls_to_run(turn) for turn in parsed])
+        finished = [place for place, action in enumerate(actions) if action.finished]
+        steps = environments.step([(active[place][1].environment, parsed[place], results[place]) for place in finished])
+        step_of = dict(zip(finished, steps, strict=True))
+        for place, (_, one) in enumerate(active):
+            step = step_of.get(place, Step())
+            _advance(one, actions[place], parsed[place], results[place], step, limits)
+            if one.ending is None and step is not None:
+                _observe(one, step, environments, limits)
     return [_finished(one, origin) for one in live]
+
+
+def _begun(attempts: Sequence[Attempt], environments: Environments, config: Config, origin: Origin) -> list[_Live]:
+    """A trajectory for each attempt, with the prompt that its environment asks for."""
+    live = [_Live(attempt, environments.make()) for attempt in attempts]
+    where = (origin.iteration, origin.purpose)
+    seeds = [derive(config.seed, "environment", *where, each.question.id, each.number) for each in attempts]
+    asked = environments.reset(
+        [(one.environment, one.attempt.question, seed) for one, seed in zip(live, seeds, strict=True)]
+    )
+    for one, text in zip(live, asked, strict=True):
+        if text is None:
+            one.ending = "environment_failed"
+            continue
+        one.asked, one.given = text, environments.chat.prompt(text)
+        if len(one.given) + config.rollout.max_new_tokens > config.rollout.max_context:
+            one.ending = "prompt_too_long"
+    return live
 
 
 def _request(row: int, one: _Live, seed: int, origin: Origin) -> ActionRequest:
@@ -112,22 +136,33 @@ def _request(row: int, one: _Live, seed: int, origin: Origin) -> ActionRequest:
 
 def _calls_to_run(turn: ParsedTurn) -> ParsedTurn:
     """An answer ends the trajectory: calls beside it are not run, malformed ones still count. An empty one is none."""
-    return turn if not turn.answer else ParsedTurn([], turn.errors, turn.answer, turn.thinking)
+    return turn if not turn.answer else replace(turn, calls=[])
 
 
 def _advance(
-    one: _Live, action: Action, parsed: ParsedTurn, calls: tuple[CallRecord, ...], chat: Chat, limits: RolloutConfig
+    one: _Live,
+    action: Action,
+    parsed: ParsedTurn,
+    calls: tuple[CallRecord, ...],
+    step: Step | None,
+    limits: RolloutConfig,
 ) -> None:
-    """Append the turn and decide whether the trajectory goes on, and in which context."""
+    """Append the turn and decide whether the trajectory goes on. A step of None is an environment that failed."""
     one.length += len(one.given) + len(action.ids)
     if not action.finished:
         one.ending = "truncated"
+    elif step is None:
+        one.ending = "environment_failed"
     elif parsed.answer:
         one.ending, one.answer = "answered", parsed.answer
-    elif not calls:
+    elif step.done:
+        one.ending = "done"
+    elif not calls and step.observation is None and step.context is None:
         one.ending = "no_answer"
     elif len(one.turns) + 1 >= limits.max_turns:
         one.ending = "max_turns"
+    if step is not None and one.ending is not None:
+        one.score = step.score
     one.turns.append(
         Turn(
             index=len(one.turns),
@@ -135,28 +170,32 @@ def _advance(
             given_ids=tuple(one.given),
             action_ids=action.ids,
             action_logprobs=action.logprobs,
-            action_text=chat.text(action.ids),
+            action_text=parsed.text,
             calls=calls if action.finished else (),
+            reward=0.0 if step is None else step.reward,
         )
     )
-    if one.ending is None:
-        _observe(one, chat, limits)
 
 
-def _observe(one: _Live, chat: Chat, limits: RolloutConfig) -> None:
-    """The tokens before the next action: what is new, or where earlier thinking is left out a context of its own."""
-    turn = one.turns[-1]
-    results = [call.text for call in turn.calls]
-    if limits.earlier_thinking == "drop" and chat.thinks(turn.action_ids):
-        past = [(turn.action_ids, [call.text for call in turn.calls]) for turn in one.turns]
-        one.given = chat.without_thinking(one.attempt.question.text, past)
-        one.segment, one.length = one.segment + 1, 0
+def _observe(one: _Live, step: Step, environments: Environments, limits: RolloutConfig) -> None:
+    """The tokens before the next action: what is new, or a context of its own, which begins a segment.
+
+    The environment may bring one, and earlier thinking that is left out makes one.
+    """
+    turn, chat = one.turns[-1], environments.chat
+    shown = [call.text for call in turn.calls] if step.observation is None else [step.observation]
+    thinks = limits.earlier_thinking == "drop" and step.context is None and chat.thinks(turn.action_ids)
+    if thinks:
+        past = [(each.action_ids, [call.text for call in each.calls]) for each in one.turns]
+        one.given = chat.without_thinking(one.asked, past)
     else:
-        one.given = chat.observation(results)
+        one.given = environments.given_after(step, turn.calls)
+    if thinks or step.context is not None:
+        one.segment, one.length = one.segment + 1, 0
     if one.length + len(one.given) + limits.max_new_tokens > limits.max_context:
         one.ending = "context_full"
     else:
-        one.turns[-1] = replace(turn, observation_text="\n".join(results))
+        one.turns[-1] = replace(turn, observation_text="\n".join(shown))
 
 
 def _finished(one: _Live, origin: Origin) -> Trajectory:
@@ -171,7 +210,7 @@ def _finished(one: _Live, origin: Origin) -> Trajectory:
         checkpoint=origin.checkpoint,
         ending=one.ending,
         answer=one.answer,
-        exact_match=exact_match(one.answer, question.answers),
-        f1=f1_score(one.answer, question.answers),
+        exact_match=exact_match(one.answer, question.answers) if one.score is None else one.score,
+        f1=f1_score(one.answer, question.answers) if one.score is None else one.score,
         turns=tuple(one.turns),
     )

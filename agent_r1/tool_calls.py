@@ -17,12 +17,13 @@ __all__ = ["ParsedTurn", "ToolCall", "parse"]
 
 @dataclass(frozen=True, slots=True)
 class ParsedTurn:
-    """One turn's text, read. `errors` has one readable line for each malformed call, in order."""
+    """One turn's text, read. `errors` has one readable line for each malformed call, in order. `text` is all of it."""
 
     calls: list[ToolCall]
     errors: list[str]
     answer: str | None
     thinking: str
+    text: str = ""
 
 
 def parse(text: str, format: str = "hermes", finished: bool = True) -> ParsedTurn:
@@ -39,4 +40,5 @@ def parse(text: str, format: str = "hermes", finished: bool = True) -> ParsedTur
         errors=[f"malformed tool call: {error}" for error in found.errors] if finished else [],
         answer=extract_answer(" ".join(found.spoken)),  # a space, so that the pieces around a call do not make a tag
         thinking="\n".join(stripped for thought in found.thinking if (stripped := thought.strip())),
+        text=text,
     )

@@ -11,10 +11,15 @@ from agent_r1.tools.protocol import JsonObject, Source
 Purpose = Literal["train", "greedy", "sampled", "test_greedy", "test_sampled"]
 """train: rollouts. greedy, sampled: validation. test_...: the test split, after the last iteration."""
 GREEDY: tuple[Purpose, ...] = ("greedy", "test_greedy")
-Ending = Literal["answered", "no_answer", "truncated", "max_turns", "context_full", "prompt_too_long"]
+Ending = Literal[
+    "answered", "no_answer", "truncated", "max_turns", "context_full", "prompt_too_long", "done", "environment_failed"
+]  # fmt: skip
 """answered: a closed <answer>. no_answer: the turn ended without a call or an answer. truncated: cut off by
 max_new_tokens. max_turns: the last allowed turn still called a tool. context_full: no room for another turn.
-prompt_too_long: not even the first turn had room, so the trajectory has no turn."""
+prompt_too_long: not even the first turn had room, so the trajectory has no turn. done: the environment ended it.
+environment_failed: the environment raised or took too long; where that was at the start, there is no turn."""
+INTENDED: tuple[Ending, ...] = ("answered", "done")
+"""Endings that are neither a failure of the agent's nor of its surroundings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Turn:
 
     `given_ids` are the tokens that the world put before this action since the last action of the same segment (the
     whole context where a segment starts). `action_logprobs` has one value per action id, at the sampling temperature.
-    `observation_text` is "" where the trajectory ended with this turn.
+    `observation_text` is "" where the trajectory ended with this turn. `reward` is the environment's own, unpriced.
     """
 
     index: int
@@ -46,6 +51,7 @@ class Turn:
     action_text: str
     calls: tuple[CallRecord, ...] = ()
     observation_text: str = ""
+    reward: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,65 +12,66 @@ import numpy as np
 import torch
 
 from agent_r1.config import Config
-from agent_r1.environment import Environment
+from agent_r1.environment import Step
+from agent_r1.environments import Environments
 from agent_r1.errors import DataError
 from agent_r1.masks import Segment, segments
 from agent_r1.model import Policy, pad
 from agent_r1.questions.demonstrations import demonstration
 from agent_r1.questions.records import Question
 from agent_r1.seeds import derive, generator
-from agent_r1.trajectory import Turn
+from agent_r1.trajectory import CallRecord, Turn
 from agent_r1.world.demonstrate import demonstrating_tool, expert, sloppy
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of supervised steps with its own learning rate; `make` gives the segment of the n-th demonstration."""
+    """A stretch of supervised steps with its own learning rate; `make` gives the segments of the n-th demonstration."""
 
     name: str
     steps: int
     learning_rate: float
-    make: Callable[[int], Segment]
+    make: Callable[[int], list[Segment]]
 
 
 def warm_start(
-    policy: Policy, questions: Sequence[Question], environment: Environment, config: Config
+    policy: Policy, questions: Sequence[Question], environments: Environments, config: Config
 ) -> dict[str, float]:
     """Train the policy in place; returns metrics, the last losses of each phase. DataError where none can be shown."""
     plan = _world_phases if config.data.path is None else _file_phases
     metrics: dict[str, float] = {}
-    for phase in plan(questions, environment, config):
+    for phase in plan(questions, environments, config):
         if phase.steps:
             losses = _supervise(policy, phase, config.warm_start.batch)
             metrics[f"warm_start/{phase.name}_loss"] = float(np.mean(losses[-20:]))
     return metrics
 
 
-def _world_phases(questions: Sequence[Question], environment: Environment, config: Config) -> Iterator[Phase]:
+def _world_phases(questions: Sequence[Question], environments: Environments, config: Config) -> Iterator[Phase]:
     settings = config.warm_start
     tool = demonstrating_tool(config.tools)
-    write = environment.chat.call
+    write = environments.chat.call
     easy = [question for question in questions if question.hops == 1] or list(questions)
 
-    def good(number: int, pool: Sequence[Question] = questions) -> Segment:
+    def good(number: int, pool: Sequence[Question] = questions) -> list[Segment]:
         question = _pick(pool, number, config.seed)
-        return _segment(expert(question, tool, write), question, environment)
+        return _played(expert(question, tool, write), question, environments)
 
-    def careless(number: int) -> Segment:
+    def careless(number: int) -> list[Segment]:
         rng = generator(config.seed, "warm_start", "sloppy", number)
         question = _pick(questions, number, config.seed)
         if rng.random() < settings.expert_share:
             return good(number)
-        actions = sloppy(question, tool, lambda text: _observe(text, environment), rng, write)
-        return _segment(actions, question, environment)
+        actions = sloppy(question, tool, lambda text: _observe(text, environments), rng, write)
+        return _played(actions, question, environments)
 
     yield Phase("curriculum", settings.curriculum_steps, settings.learning_rate, lambda number: good(number, easy))
     yield Phase("expert", settings.steps, settings.learning_rate, good)
     yield Phase("sloppy", settings.sloppy_steps, settings.sloppy_learning_rate, careless)
 
 
-def _file_phases(questions: Sequence[Question], environment: Environment, config: Config) -> Iterator[Phase]:
-    write = environment.chat.call
+def _file_phases(questions: Sequence[Question], environments: Environments, config: Config) -> Iterator[Phase]:
+    write = environments.chat.call
     shown = {
         question.id: texts
         for question in questions
@@ -80,9 +81,9 @@ def _file_phases(questions: Sequence[Question], environment: Environment, config
     if config.warm_start.steps and not usable:
         raise DataError("warm_start.steps: no training question has gold evidence and an answer to demonstrate with")
 
-    def good(number: int) -> Segment:
+    def good(number: int) -> list[Segment]:
         question = _pick(usable, number, config.seed)
-        return _segment(iter(shown[question.id]), question, environment, config.rollout.max_context)
+        return _played(iter(shown[question.id]), question, environments, config.rollout.max_context)
 
     yield Phase("expert", config.warm_start.steps, config.warm_start.learning_rate, good)
 
@@ -101,26 +102,42 @@ def _stride(size: int, seed: int) -> int:
     return stride
 
 
-def _observe(text: str, environment: Environment) -> str:
-    chat = environment.chat
-    return "\n".join(call.text for call in environment.step([chat.parse(chat.action(text))])[0])
+def _observe(text: str, environments: Environments) -> str:
+    chat = environments.chat
+    return "\n".join(call.text for call in environments.run_calls([chat.parse(chat.action(text))])[0])
 
 
-def _segment(actions: Iterator[str], question: Question, environment: Environment, limit: int | None = None) -> Segment:
-    """Play actions against the tools and lay the tokens out as a rollout does; actions past `limit` are left out."""
-    chat = environment.chat
-    given = chat.prompt(question.text)
+def _played(
+    actions: Iterator[str], question: Question, environments: Environments, limit: int | None = None
+) -> list[Segment]:
+    """Play actions in an environment and lay the tokens out as a rollout does; actions past `limit` are left out.
+
+    DataError where the environment fails.
+    """
+    chat, environment = environments.chat, environments.make()
+    (asked,) = environments.reset([(environment, question, derive(0, "demonstration", question.id))])
+    if asked is None:
+        raise DataError(f"question {question.id!r}: the environment cannot be demonstrated in: it failed to reset")
+    given, length, segment = chat.prompt(asked), 0, 0
     turns: list[Turn] = []
-    length = 0
+    before: tuple[Step, tuple[CallRecord, ...]] | None = None
     for text in actions:
+        if before is not None:
+            given = environments.given_after(*before)
+            if before[0].context is not None:
+                length, segment = 0, segment + 1
         ids = tuple(chat.action(text))
         length += len(given) + len(ids)
         if limit is not None and length > limit and turns:
             break
-        turns.append(Turn(len(turns), 0, tuple(given), ids, (0.0,) * len(ids), text))
-        calls = environment.step([chat.parse(ids)])[0]
-        given = chat.observation([call.text for call in calls]) if calls else []
-    return next(segments(turns))
+        turns.append(Turn(len(turns), segment, tuple(given), ids, (0.0,) * len(ids), text))
+        parsed = chat.parse(ids)
+        (results,) = environments.run_calls([parsed])
+        (step,) = environments.step([(environment, parsed, results)])
+        if step is None:
+            raise DataError(f"question {question.id!r}: the environment failed at demonstration's turn {len(turns)}")
+        before = (step, results)
+    return list(segments(turns))
 
 
 def _supervise(policy: Policy, phase: Phase, batch: int) -> list[float]:
@@ -134,7 +151,7 @@ def _supervise(policy: Policy, phase: Phase, batch: int) -> list[float]:
         scale = min((step + 1) / 50, 1.0) * min(1.0, (1 - progress) / 0.3)
         for group in optimizer.param_groups:
             group["lr"] = phase.learning_rate * scale
-        rows = [phase.make(step * batch + place) for place in range(batch)]
+        rows = [row for place in range(batch) for row in phase.make(step * batch + place)]
         ids_B_T = pad([row.token_ids for row in rows], dtype=torch.long)
         mask_B_T = pad([row.action_mask for row in rows], fill=False, dtype=torch.bool)
         loss = -policy.score(ids_B_T, mask_B_T, temperature=1.0).logprobs.sum() / mask_B_T.sum()

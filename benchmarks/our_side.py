@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent_r1 import model
 from agent_r1.config import Config
-from agent_r1.environment import open_environment
+from agent_r1.environments import open_environments
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.model import Policy
 from agent_r1.ppo import make_learner, update
@@ -61,7 +61,7 @@ def rollouts(sampler: Sampler, policy: Policy, place: Path, config: Config) -> C
 
     def measure(iteration: int) -> Measured:
         origin = Origin("benchmark", iteration, "train", 0)
-        with open_environment(config, place / "world.duckdb", [], policy.tokenizer) as environment:
+        with open_environments(config, place / "world.duckdb", [], policy.tokenizer) as environment:
             started, busy = time.perf_counter(), time.process_time()
             made = rollout(attempts, sampler, environment, config, origin)
             spent = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - busy}

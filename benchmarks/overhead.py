@@ -36,7 +36,7 @@ WRAPPED: dict[str, tuple[str, ...]] = {
         "tasks.update.improve",
         "tasks.update.make_learner",
         "tasks.data.load",
-        "agent_r1.environment.open_tools",
+        "agent_r1.environments.open_tools",
     ),
     "checkpoints": tuple(
         f"storage.checkpoints.{name}" for name in ("publish", "verify", "read_manifest", "load_trainer", "remove")

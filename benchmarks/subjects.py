@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from agent_r1 import model, tiny
 from agent_r1.config import Config, parse
 from agent_r1.dataset import Split, splits
-from agent_r1.environment import open_environment
+from agent_r1.environments import open_environments
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.model import Policy
 from agent_r1.pretrained import load_packaged
@@ -111,7 +111,7 @@ def completions(policy: Policy, questions: Sequence[Question], place: Path, conf
     """Annotated trajectories of the policy: what both sides' updates are given."""
     attempts = [Attempt(q, number) for q in questions for number in range(config.rollout.attempts)]
     origin = Origin("benchmark", 1, "train", 0)
-    with open_environment(config, place / "world.duckdb", [], policy.tokenizer) as environment:
+    with open_environments(config, place / "world.duckdb", [], policy.tokenizer) as environment:
         made = rollout(attempts, EmbeddedSampler(policy), environment, config, origin)
     asked = {question.id: question for question in questions}
     return [row for each in made for row in annotate(each, asked[each.question_id], config.rewards)]
@@ -156,7 +156,7 @@ def _untaught(name: str, folder: Path) -> None:
 def _teach(policy: Policy, split: Split, place: Path, config: Config) -> None:
     database = place / "warm_start.duckdb"
     write_database(_world(split), database)
-    with open_environment(config, database, [], policy.tokenizer) as environment:
+    with open_environments(config, database, [], policy.tokenizer) as environment:
         warm_start(policy, split.questions, environment, config)
     database.unlink()
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from agent_r1.chat import Tokenizer
-from agent_r1.environment import Environment, open_environment
+from agent_r1.environments import Environments, open_environments
 from agent_r1.model import Policy, load
 from agent_r1.questions.records import Question
 from agent_r1.world.generate import generate, readable, write_database
@@ -49,7 +49,7 @@ def with_gold_passages(context: RunContext, split: str, asked: Mapping[str, Ques
 
 
 @contextmanager
-def open_split(context: RunContext, split: str, tokenizer: Tokenizer) -> Iterator[Environment]:
+def open_split(context: RunContext, split: str, tokenizer: Tokenizer) -> Iterator[Environments]:
     """The tools of a split, closed at the end. A world's database that is gone or damaged is written again."""
     config = context.config
     folder = context.data / split
@@ -58,7 +58,7 @@ def open_split(context: RunContext, split: str, tokenizer: Tokenizer) -> Iterato
         world = generate(config.world)[split]  # a pure function of the configuration
         replace_file(database, lambda path: write_database(world, path))
     corpus = passages.read(folder / "passages.parquet") if "search" in config.tools else []
-    with open_environment(config, database, corpus, tokenizer) as environment:
+    with open_environments(config, database, corpus, tokenizer) as environment:
         yield environment
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from agent_r1.chat import Tokenizer, give_template, load_tokenizer
 from agent_r1.config import Config
-from agent_r1.environment import Environment
+from agent_r1.environments import Environments
 from agent_r1.errors import EngineLostError
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.sampler import Sampler
@@ -34,7 +34,7 @@ _kept: dict[Path, VllmServer] = {}
 
 
 def sample_with(
-    context: RunContext, iteration: int, split: str, make: Callable[[Sampler, Environment], T]
+    context: RunContext, iteration: int, split: str, make: Callable[[Sampler, Environments], T]
 ) -> tuple[T, str]:
     """What `make` samples from a checkpoint in the environment of a split, and the hash of the weights that sampled.
 

@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from agent_r1 import model
 from agent_r1.config import Config
 from agent_r1.dataset import Split, of_file, splits
-from agent_r1.environment import Environment, open_environment
+from agent_r1.environments import Environments, open_environments
 from agent_r1.errors import ConfigError
 from agent_r1.evaluation import evaluation_metrics
 from agent_r1.hf_sampler import EmbeddedSampler
@@ -72,7 +72,7 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
         database = Path(folder) / "world.duckdb"
         if chosen.world is not None:
             write_database(chosen.world, database)
-        with open_environment(config, database, chosen.passages, loaded.tokenizer) as environment:
+        with open_environments(config, database, chosen.passages, loaded.tokenizer) as environment:
 
             def answer(sampler: Sampler) -> dict[Purpose, list[Trajectory]]:
                 return _answer(sampler, environment, questions, config, "evaluate", 0, MODES)
@@ -86,7 +86,7 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
 
 def _answer(
     sampler: Sampler,
-    environment: Environment,
+    environment: Environments,
     questions: Mapping[str, Question],
     config: Config,
     run: str,

@@ -1,6 +1,6 @@
-"""Tool calls side by side, each with a time limit of its own, in threads that can be given up.
+"""Tool calls and other people's code side by side, each with its own time limit, in threads that can be given up.
 
-Python cannot stop a thread: a call that hangs is left behind as a daemon thread and its place is given to the next one.
+Python cannot stop a thread: one that hangs is left behind as a daemon thread and its place is given to the next one.
 """
 
 from __future__ import annotations
@@ -8,40 +8,48 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from agent_r1.tools.protocol import JsonObject, Tool, ToolResult
 
 SLOTS = 8
-
-_Ended = SimpleQueue[tuple[int, ToolResult]]
+_REASON = 293  # characters
+T = TypeVar("T")
+F = TypeVar("F")
 
 
 def run(calls: Sequence[tuple[Tool, JsonObject]], timeout: float) -> list[ToolResult]:
     """Results in the order of the calls; a call that raises or takes longer than `timeout` seconds has ok False."""
-    results: dict[int, ToolResult] = {}
-    waiting = deque(enumerate(calls))
-    deadlines: dict[int, float] = {}  # of the calls that hold a slot
-    ended: _Ended = SimpleQueue()
+    jobs = [partial(tool.call, arguments) for tool, arguments in calls]
+    return side_by_side(jobs, timeout, lambda reason: ToolResult(f"error: {reason}", ok=False))
+
+
+def side_by_side(jobs: Sequence[Callable[[], T]], timeout: float, failed: Callable[[str], F]) -> list[T | F]:
+    """What the jobs return, in their order; what `failed` makes of the reason where one raises or takes too long."""
+    results: dict[int, T | F] = {}
+    waiting = deque(enumerate(jobs))
+    deadlines: dict[int, float] = {}  # of the jobs that hold a slot
+    ended: SimpleQueue[tuple[int, T | F]] = SimpleQueue()
+
+    def work(number: int, job: Callable[[], T]) -> None:
+        try:
+            ended.put((number, job()))
+        except Exception as error:  # the border to other people's code: a failing tool is an observation
+            ended.put((number, failed(f"{type(error).__name__}: {error}"[:_REASON])))
+
     while waiting or deadlines:
         while waiting and len(deadlines) < SLOTS:
-            number, (tool, arguments) = waiting.popleft()
+            number, job = waiting.popleft()
             deadlines[number] = time.monotonic() + timeout
-            threading.Thread(target=_call, args=(number, tool, arguments, ended), daemon=True).start()
+            threading.Thread(target=work, args=(number, job), daemon=True).start()
         try:
             number, result = ended.get(timeout=max(min(deadlines.values()) - time.monotonic(), 0.0))
         except Empty:
             number = min(deadlines, key=lambda held: deadlines[held])
-            result = ToolResult(f"error: no answer within {timeout:g} seconds", ok=False)
+            result = failed(f"no answer within {timeout:g} seconds")
         if deadlines.pop(number, None) is not None:  # else it was given up before
             results[number] = result
-    return [results[number] for number in range(len(calls))]
-
-
-def _call(number: int, tool: Tool, arguments: JsonObject, ended: _Ended) -> None:
-    try:
-        result = tool.call(arguments)
-    except Exception as error:  # the border to other people's code: a failing tool is an observation
-        result = ToolResult(f"error: {type(error).__name__}: {error}"[:300], ok=False)
-    ended.put((number, result))
+    return [results[number] for number in range(len(jobs))]

@@ -18,7 +18,7 @@ from scripted import ScriptedSampler
 from agent_r1.chat import Chat
 from agent_r1.config import Config, parse
 from agent_r1.dataset import splits
-from agent_r1.environment import Environment, open_environment
+from agent_r1.environments import Environments, open_environments
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.masks import segments
 from agent_r1.model import Policy, create, load, pad
@@ -77,7 +77,7 @@ def sampled_by(policy: Policy, made: Trajectory) -> Trajectory:
     return replace(made, turns=tuple(turns))
 
 
-def demonstrated(questions: Sequence[Question], environment: Environment, policy: Policy) -> list[Trajectory]:
+def demonstrated(questions: Sequence[Question], environment: Environments, policy: Policy) -> list[Trajectory]:
     """What an expert would do, with a thought before each action."""
     chat, settings = environment.chat, config(Path("x"))
     scripts = [[f"<think>\nso\n</think>\n\n{text}" for text in expert(q, "lookup", chat.call)] for q in questions]
@@ -95,7 +95,7 @@ def test_a_folder_with_its_own_template_rolls_out_with_tools_and_is_updated(name
     split = splits(settings)[1]
     assert split.world is not None
     write_database(split.world, tmp_path / "w.duckdb")
-    with open_environment(settings, tmp_path / "w.duckdb", split.passages, policy.tokenizer) as environment:
+    with open_environments(settings, tmp_path / "w.duckdb", split.passages, policy.tokenizer) as environment:
         questions = split.questions
         shown = demonstrated(questions[:2], environment, policy)
         own = rollout([Attempt(q, 0) for q in questions[2:]], EmbeddedSampler(policy), environment, settings, ORIGIN)

@@ -12,7 +12,7 @@ from scripted import CUT, FakeTool, ScriptedSampler, call
 
 from agent_r1.chat import Chat
 from agent_r1.config import Config, parse
-from agent_r1.environment import Environment
+from agent_r1.environments import Environments
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.masks import segments
 from agent_r1.model import Policy
@@ -47,7 +47,7 @@ def play(
 ) -> tuple[list[Trajectory], ScriptedSampler]:
     """One trajectory for each script."""
     sampler = ScriptedSampler(chat, scripts)
-    environment = Environment([tool or FakeTool("look")], chat, 5.0, 200)
+    environment = Environments([tool or FakeTool("look")], chat, 5.0, 200)
     attempts = [Attempt(QUESTION, number) for number in range(len(scripts))]
     origin = Origin("run", 3, purpose, 2)
     return rollout(attempts, sampler, environment, settings or config(), origin), sampler
@@ -170,7 +170,7 @@ def test_a_llama_turn_may_end_with_eom_and_keeps_it() -> None:
             return replace(action, ids=(*action.ids[:-1], chat.end_ids[1])) if text.startswith("{") else action
 
     sampler = Eom(chat, [[chat.call("look", {"x": "a"}), "<answer>Rome</answer>"]])
-    environment = Environment([FakeTool("look")], chat, 5.0, 200)
+    environment = Environments([FakeTool("look")], chat, 5.0, 200)
     (made,) = rollout([Attempt(QUESTION, 0)], sampler, environment, roomy(), ORIGIN)
     assert (made.answer, made.turns[0].observation_text) == ("Rome", "saw a")
     assert chat.tokenizer.decode([made.turns[0].action_ids[-1], *made.turns[1].given_ids]) == (
@@ -315,7 +315,7 @@ def test_the_sampler_is_told_how_to_sample(chat: Chat) -> None:
 def seeds(chat: Chat, origin: Origin, questions: Sequence[str], seed: int = 0) -> list[list[int]]:
     """The seeds of two turns of an attempt at each question."""
     sampler = ScriptedSampler(chat, [[call("a"), "no"]] * len(questions))
-    environment = Environment([FakeTool("look")], chat, 5.0, 200)
+    environment = Environments([FakeTool("look")], chat, 5.0, 200)
     attempts = [Attempt(Question(name, "Where?", ("x",)), 0) for name in questions]
     rollout(attempts, sampler, environment, config().model_copy(update={"seed": seed}), origin)
     return [[request.seed for request in wave] for wave in sampler.requests]
@@ -335,7 +335,7 @@ def test_seeds_follow_from_question_attempt_and_turn_and_not_from_the_place_in_a
 
 def test_a_real_policy_s_rollout_is_the_same_again_and_in_other_company(policy: Policy, chat: Chat) -> None:
     """G12: alone or in a shard, a trajectory has the same ids."""
-    environment = Environment([FakeTool("look")], chat, 5.0, 200)
+    environment = Environments([FakeTool("look")], chat, 5.0, 200)
     attempts = [Attempt(Question(f"q{n}", "Where?" * (n + 1), ("x",)), n % 2) for n in range(5)]
     settings = config(max_new_tokens=12)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from agent_r1.chat import Chat
 from agent_r1.config import Config, parse
 from agent_r1.dataset import splits
-from agent_r1.environment import Environment, open_tools
+from agent_r1.environments import Environments, open_tools
 from agent_r1.errors import DataError
 from agent_r1.model import Policy, create
 from agent_r1.questions.records import Evidence, Json, Passage, Question
@@ -47,13 +47,13 @@ def file_config(**steps: Json) -> Config:
 
 
 @contextmanager
-def environment(policy: Policy, settings: Config, folder: Path) -> Iterator[tuple[list[Question], Environment]]:
+def environment(policy: Policy, settings: Config, folder: Path) -> Iterator[tuple[list[Question], Environments]]:
     """The warm start's questions and the tools over its world."""
     split = splits(settings)[0]
     assert split.world is not None
     write_database(split.world, folder / "w.duckdb")
     tools = open_tools(settings.tools, folder / "w.duckdb", split.passages, settings.search)
-    yield list(split.questions), Environment(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
+    yield list(split.questions), Environments(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
 
 
 def copied(policy: Policy) -> Policy:
@@ -147,7 +147,7 @@ def test_real_questions_are_demonstrated_with_their_evidence(policy: Policy, tmp
     settings = file_config(steps=2)
     tools = open_tools(("search",), tmp_path, FILE_QUESTION.passages, SearchConfig())
     pupil = copied(policy)
-    world = Environment(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
+    world = Environments(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
     metrics = warm_start(pupil, [FILE_QUESTION], world, settings)
     assert metrics["warm_start/expert_loss"] > 0
     assert not all(map(torch.equal, weights(pupil), weights(policy)))
@@ -155,6 +155,6 @@ def test_real_questions_are_demonstrated_with_their_evidence(policy: Policy, tmp
 
 def test_questions_that_cannot_be_demonstrated_are_a_data_error(policy: Policy, tmp_path: Path) -> None:
     tools = open_tools(("search",), tmp_path, FILE_QUESTION.passages, SearchConfig())
-    world = Environment(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
+    world = Environments(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
     with pytest.raises(DataError, match=r"warm_start\.steps"):
         warm_start(copied(policy), [replace(FILE_QUESTION, evidence=())], world, file_config(steps=1))

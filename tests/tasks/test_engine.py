@@ -10,7 +10,7 @@ import pytest
 
 from agent_r1 import model
 from agent_r1.config import parse
-from agent_r1.environment import Environment
+from agent_r1.environments import Environments
 from agent_r1.errors import CheckpointError
 from agent_r1.questions.records import Json
 from agent_r1.sampler import Sampler
@@ -48,7 +48,7 @@ def context(home: Path, rank: int) -> RunContext:
     return run
 
 
-def sampled_by(sampler: Sampler, _: Environment) -> tuple[Json, Json, str]:
+def sampled_by(sampler: Sampler, _: Environments) -> tuple[Json, Json, str]:
     """The folders of the weights and adapters that the server holds, and the name that it must give."""
     assert isinstance(sampler, VllmSampler)
     state = sampler.server._get("/state")
@@ -88,7 +88,7 @@ def test_a_damaged_checkpoint_is_not_sampled_with(rank: int, damaged: int, tmp_p
 def test_the_server_is_kept_between_stages_and_ended_with_the_run(tmp_path: Path) -> None:
     run = context(tmp_path, rank=0)
 
-    def pid(sampler: Sampler, _: Environment) -> Json:
+    def pid(sampler: Sampler, _: Environments) -> Json:
         assert isinstance(sampler, VllmSampler)
         return sampler.server._get("/state")["pid"]
 

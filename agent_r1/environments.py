@@ -1,0 +1,155 @@
+"""The environments of a rollout, side by side: one for each attempt, over tools that they share.
+
+Runs the calls of a wave of turns and lets each environment say what comes next. What one is, is left to
+`environment.py`; when a trajectory ends, to `rollout.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from transformers import PreTrainedTokenizerBase
+
+from agent_r1.chat import Chat
+from agent_r1.config import Config
+from agent_r1.environment import Environment, Step, ToolEnvironment
+from agent_r1.questions.records import Passage, Question
+from agent_r1.sections import SearchConfig
+from agent_r1.tool_calls import ParsedTurn, ToolCall
+from agent_r1.tools.calculator import Calculator
+from agent_r1.tools.concurrently import run, side_by_side
+from agent_r1.tools.protocol import Tool, ToolResult
+from agent_r1.tools.search import SearchTool
+from agent_r1.tools.sql import SqlTool
+from agent_r1.trajectory import CallRecord
+from agent_r1.world.lookup import LookupTool
+
+MAX_CALLS = 8
+T = TypeVar("T")
+
+log = logging.getLogger("agent_r1.environments")
+
+
+def open_tools(
+    names: Sequence[str], database: Path, passages: Sequence[Passage], search: SearchConfig
+) -> tuple[Tool, ...]:
+    """The tools of a configuration, over one split's database (where it has one) and passages."""
+    makers: dict[str, Callable[[], Tool]] = {
+        "search": lambda: SearchTool(passages, search.results, search.max_characters),
+        "sql": lambda: SqlTool(database),
+        "lookup": lambda: LookupTool(database),
+        "calculator": Calculator,
+    }
+    return tuple(makers[name]() for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Environments:
+    """Makes environments and steps them. The calls of a wave run concurrently; the next wave waits for all of them.
+
+    `make` gives a new environment for each attempt. Where it is not ToolEnvironment, it is other people's code: it runs
+    in threads, within `timeout` seconds a step.
+    """
+
+    tools: Sequence[Tool]
+    chat: Chat
+    timeout: float
+    max_observation: int
+    make: Callable[[], Environment] = ToolEnvironment
+
+    def reset(self, begun: Sequence[tuple[Environment, Question, int]]) -> list[str | None]:
+        """What each environment asks, given its question and seed; None where it failed."""
+        return self._each([partial(_asked, *one) for one in begun])
+
+    def run_calls(self, turns: Sequence[ParsedTurn]) -> list[tuple[CallRecord, ...]]:
+        """The records of each turn's calls, in the order of the calls, malformed ones last."""
+        by_name = {tool.name: tool for tool in self.tools}
+        known = [call for turn in turns for call in turn.calls[:MAX_CALLS] if call.name in by_name]
+        results = iter(run([(by_name[call.name], call.arguments) for call in known], self.timeout))
+        return [
+            self._records(turn, [next(results) if call.name in by_name else None for call in turn.calls[:MAX_CALLS]])
+            for turn in turns
+        ]
+
+    def step(self, turns: Sequence[tuple[Environment, ParsedTurn, tuple[CallRecord, ...]]]) -> list[Step | None]:
+        """What each environment makes of its turn and the results of the turn's calls; None where it failed."""
+        return self._each([partial(_stepped, *one) for one in turns])
+
+    def given_after(self, step: Step, results: Sequence[CallRecord]) -> list[int]:
+        """The tokens before the next action; the whole context where the step brings a new one."""
+        if step.context is not None:
+            return self.chat.prompt(step.context)
+        if step.observation is not None:
+            return self.chat.reply(step.observation)
+        return self.chat.observation([result.text for result in results])
+
+    def _each(self, jobs: Sequence[Callable[[], T]]) -> list[T | None]:
+        if self.make is ToolEnvironment:
+            return [job() for job in jobs]
+        return side_by_side(jobs, self.timeout, _failed)
+
+    def _records(self, turn: ParsedTurn, results: Sequence[ToolResult | None]) -> tuple[CallRecord, ...]:
+        made = [
+            (call, self._unknown(call) if result is None else result, result is None)
+            for call, result in zip(turn.calls[:MAX_CALLS], results, strict=True)
+        ]
+        nothing = ToolCall("", {})
+        made += [(nothing, ToolResult(f"error: {error}", ok=False), True) for error in turn.errors]
+        if len(turn.calls) > MAX_CALLS:
+            text = f"error: only the first {MAX_CALLS} of {len(turn.calls)} calls were run"
+            made.append((nothing, ToolResult(text, ok=False), True))
+        limit = max(self.max_observation // max(len(made), 1), 1)
+        return tuple(self._record(call, result, malformed, limit) for call, result, malformed in made)
+
+    def _record(self, call: ToolCall, result: ToolResult, malformed: bool, limit: int) -> CallRecord:
+        text, shown = self.chat.cut(result.text, limit)
+        sources = tuple(source for source in result.sources if source.end <= shown)
+        return CallRecord(call.name, call.arguments, result.ok, text, sources, malformed)
+
+    def _unknown(self, call: ToolCall) -> ToolResult:
+        there = ", ".join(tool.name for tool in self.tools) or "no tool at all"
+        return ToolResult(f"error: unknown tool {call.name!r}; there is {there}", ok=False)
+
+
+def _asked(environment: Environment, question: Question, seed: int) -> str:
+    text = environment.reset(question, seed)
+    if not isinstance(text, str):
+        raise TypeError(f"reset must return the user's message as a str, got {type(text).__name__}")
+    return text
+
+
+def _stepped(environment: Environment, turn: ParsedTurn, results: tuple[CallRecord, ...]) -> Step:
+    step = environment.step(turn, results)
+    if not isinstance(step, Step):
+        raise TypeError(f"step must return a Step, got {type(step).__name__}")
+    if not math.isfinite(step.reward):
+        raise ValueError(f"a step's reward must be finite, got {step.reward}")
+    if step.score is not None and not 0 <= step.score <= 1:
+        raise ValueError(f"a step's score must be from 0 to 1, got {step.score}")
+    return step
+
+
+def _failed(reason: str) -> None:
+    log.warning("an environment failed, which ends its trajectory: %s", reason)
+
+
+@contextmanager
+def open_environments(
+    config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[Environments]:
+    """The environments of a configuration for a policy's tokenizer; their tools are closed at the end."""
+    tools = open_tools(config.tools, database, passages, config.search)
+    limits = config.rollout
+    try:
+        chat = Chat(tokenizer, tools, limits.system_prompt, config.model.tool_format, config.model.thinking)
+        yield Environments(tools, chat, limits.tool_timeout, limits.max_observation)
+    finally:
+        for tool in tools:
+            tool.close()
