@@ -229,18 +229,22 @@ def _rendered(
     thinking: bool = True,
 ) -> str:
     """The template's text of a conversation, on the same day always; ConfigError where it refuses the messages."""
-    try:
-        text = tokenizer.apply_chat_template(
-            messages,
-            tools=list(schemas) or None,
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=thinking,
-            chat_template=_NOW.sub(lambda match: repr(_TODAY.strftime(match[2])), str(tokenizer.chat_template)),
-        )
-    except (TemplateError, TypeError) as error:  # it may do with a message what the message is not made for
-        raise ConfigError(f"model.path: its chat template cannot show a conversation with tools: {error}") from error
-    return str(text)
+    problem: Exception | None = None
+    for tools in [list(schemas)] if schemas else [None, []]:  # Hermes 3's loops over them, Llama's asks whether none
+        try:
+            text = tokenizer.apply_chat_template(
+                messages,
+                tools=tools,
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=thinking,
+                chat_template=_NOW.sub(lambda match: repr(_TODAY.strftime(match[2])), str(tokenizer.chat_template)),
+            )
+        except (TemplateError, TypeError) as error:  # it may do with a message what the message is not made for
+            problem = error
+        else:
+            return str(text)
+    raise ConfigError(f"model.path: its chat template cannot show a conversation with tools: {problem}") from problem
 
 
 def load_tokenizer(folder: Path | str) -> PreTrainedTokenizerBase:

@@ -65,7 +65,7 @@ class Config(Section):
     data: DataConfig = DataConfig()
     world: WorldConfig = WorldConfig()
     tools: tuple[str, ...] = Field(
-        default=("lookup",), min_length=1, description="any of search, sql, lookup, calculator"
+        default=("lookup",), description="any of search, sql, lookup, calculator; empty: none, the policy just answers"
     )
     search: SearchConfig = SearchConfig()
     rollout: RolloutConfig = RolloutConfig()

@@ -140,16 +140,21 @@ def _failed(reason: str) -> None:
     log.warning("an environment failed, which ends its trajectory: %s", reason)
 
 
+def environments_with(config: Config, tools: Sequence[Tool], tokenizer: PreTrainedTokenizerBase) -> Environments:
+    """The environments of a configuration over tools that are open, and that the caller closes."""
+    limits = config.rollout
+    chat = Chat(tokenizer, tools, limits.system_prompt, config.model.tool_format, config.model.thinking)
+    return Environments(tools, chat, limits.tool_timeout, limits.max_observation)
+
+
 @contextmanager
 def open_environments(
     config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Environments]:
     """The environments of a configuration for a policy's tokenizer; their tools are closed at the end."""
     tools = open_tools(config.tools, database, passages, config.search)
-    limits = config.rollout
     try:
-        chat = Chat(tokenizer, tools, limits.system_prompt, config.model.tool_format, config.model.thinking)
-        yield Environments(tools, chat, limits.tool_timeout, limits.max_observation)
+        yield environments_with(config, tools, tokenizer)
     finally:
         for tool in tools:
             tool.close()

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -31,6 +32,9 @@ from storage.metrics import MetricRow
 from storage.runs import RunRow
 from storage.stages import StageRow
 from tasks.context import STORE, RunContext
+
+if TYPE_CHECKING:
+    from flows.evaluation import Result
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,24 @@ def evaluation(title: str, values: Mapping[str, float]) -> View:
     return View(dict(values), lambda console: tables.show(console, grid))
 
 
+def methods(target: str, results: Sequence[Result]) -> View:
+    """What several methods answered, or one of several files: by data set and by hops."""
+    grid = tables.methods(target, [(each.method, each.asked, score) for each in results for score in each.scores])
+    rows: list[Json] = [
+        {
+            "method": each.method,
+            "data": each.asked,
+            "dataset": score.dataset,
+            "hops": score.hops,
+            "questions": score.questions,
+            "metrics": dict(score.metrics),
+        }
+        for each in results
+        for score in each.scores
+    ]
+    return View(rows, lambda console: tables.show(console, grid))
+
+
 def after_training(context: RunContext, home_option: str) -> View:
     """What was learned, which alarms that raises, and what to open next."""
     with context.store.read() as con:
@@ -240,10 +262,13 @@ def _grids(grid: Grid | None = None, **named: Grid) -> View:
 
 
 def _decoder(context: RunContext, turns: Sequence[Turn], checkpoint: int) -> trajectory_view.Decode:
-    """Ids to text by the tokenizer of the trajectory's checkpoint, or another's of the run where that is gone."""
+    """Ids to text by the tokenizer of the trajectory's checkpoint, or another's of the run where that is gone.
+
+    A run that only evaluates keeps one without a checkpoint.
+    """
     from agent_r1.chat import load_tokenizer
 
-    kept = [context.checkpoint(checkpoint), *sorted(context.checkpoints.glob("[0-9]*"))]
+    kept = [context.checkpoint(checkpoint), *sorted(context.checkpoints.glob("[0-9]*")), context.folder]
     policy = next((folder / "policy" for folder in kept if (folder / "policy" / "tokenizer.json").is_file()), None)
     if policy is None:
         raise RunError(

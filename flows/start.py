@@ -16,7 +16,16 @@ import yaml
 from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError, ConfigError, RunError, StoreError
 from agent_r1.questions.records import Json
-from flows.home import check_run_name, context_of, find_row, noted, stored_context, stored_row, trajectories_of
+from flows.home import (
+    EVALUATES,
+    check_run_name,
+    context_of,
+    find_row,
+    noted,
+    stored_context,
+    stored_row,
+    trajectories_of,
+)
 from storage import checkpoints, runs, stages
 from storage.database import DuckDBPyConnection as Connection
 from storage.files import replace_file
@@ -141,6 +150,11 @@ def _check_samples_its_own(row: RunRow | None) -> None:
         raise RunError(
             f"run {row.run!r} cannot be trained: policies of run {source!r} sampled its trajectories, so all updates "
             f"after the first would be off-policy. Use: agent-r1 train --run NEW --from {source}@0 --set rewards..."
+        )
+    answers = None if row is None else noted(row, EVALUATES)
+    if row is not None and answers is not None:
+        raise RunError(
+            f"run {row.run!r} cannot be trained: it holds the answers of {answers}, and no policy of its own"
         )
 
 

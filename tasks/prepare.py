@@ -47,17 +47,23 @@ def _prepare(context: RunContext) -> Work:
 
 def _write(context: RunContext, split: Split) -> list[Path]:
     """Write a split's files; those whose bytes are the same whenever they are written are returned, as promised."""
-    folder = context.data / split.name
-    folder.mkdir(parents=True, exist_ok=True)
-    ids, corpus = folder / "questions.txt", folder / "passages.parquet"
-    text = "".join(f"{question.id}\n" for question in split.questions)
-
-    def write_ids(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    replace_file(ids, write_ids)
+    ids = write_ids(context, split)
+    corpus = ids.parent / "passages.parquet"
     passages.write(corpus, split.passages)
     world = split.world
     if world is not None:
-        replace_file(folder / "world.duckdb", lambda path: write_database(world, path))
+        replace_file(ids.parent / "world.duckdb", lambda path: write_database(world, path))
     return [ids, corpus]
+
+
+def write_ids(context: RunContext, split: Split) -> Path:
+    """Write the ids of a split's questions, in their order, into the folder of the split."""
+    ids = context.data / split.name / "questions.txt"
+    ids.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{question.id}\n" for question in split.questions)
+
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    replace_file(ids, write)
+    return ids

@@ -5,6 +5,7 @@ Which passages are gold is not known here; rewards compare the sources of a resu
 
 from __future__ import annotations
 
+import copy
 import html
 import logging
 import re
@@ -75,6 +76,12 @@ class SearchTool:
         scores = self._index.get_scores(known)
         best = np.argsort(-scores, kind="stable")[: self._results]
         return _show([self._passages[i] for i in best if scores[i] > 0], self._max_characters)
+
+    def showing(self, results: int) -> SearchTool:
+        """The same passages and index, and so many passages a search."""
+        other = copy.copy(self)
+        other._results = results
+        return other
 
     def close(self) -> None:
         """Nothing to free."""

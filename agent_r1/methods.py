@@ -1,0 +1,156 @@
+"""Ways of answering the same questions with the same weights: what a trained policy is compared with.
+
+`direct` answers from memory; `rag` (naive RAG) from the passages that one search for the question's text finds; `react`
+is prompted to think and call the tools in turn; `policy` does as it was trained. A method is a changed configuration,
+and for rag the passages before the question. Sampling is left to rollout.py, metrics to evaluation.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from transformers import PreTrainedTokenizerBase
+
+from agent_r1.chat import Chat
+from agent_r1.config import Config, parse
+from agent_r1.environments import environments_with
+from agent_r1.formats.calls import Write
+from agent_r1.questions.records import Passage, Question
+from agent_r1.tool_calls import ParsedTurn, ToolCall
+from agent_r1.tools.protocol import JsonObject, Tool
+from agent_r1.tools.search import SearchTool
+from agent_r1.trajectory import CallRecord
+
+METHODS = ("direct", "rag", "react", "policy")
+OF_WORLD = ("sql", "lookup")
+"""Tools that ask the built-in world's database."""
+
+ANSWER = "write only the answer, as short as possible, between <answer> and </answer>."
+DIRECT = f"Answer the question: {ANSWER}"
+RAG = f"Read the passages, then answer the question: {ANSWER}"
+REACT = f"""\
+Answer the question by thinking and acting in turn. In every turn write a thought after "Thought:", then call one tool \
+and stop: its result comes next. Once you know the answer, do not call a tool but {ANSWER}"""
+NEW_TOKENS = 128
+"""Room for a turn of a model that was not trained to be short; a trained policy keeps its own."""
+CONTEXT = 2048
+"""Room for the prompts of the methods, where the model has so much."""
+
+_SEARCH = (
+    "In which country was the author of Emma born?",
+    "I need to know who wrote Emma.",
+    {"query": "author of the novel Emma"},
+    "[1] Emma (novel): Emma is a novel by the English author Jane Austen, who was born in Steventon.",
+    "Jane Austen wrote it. She was born in Steventon, which is in England.",
+    "England",
+)
+_LOOKUP = (
+    "Which country is the birthplace of Ada in?",
+    "I need the birthplace of Ada.",
+    {"entity": "Ada", "relation": "birthplace"},
+    "London",
+    "Ada was born in London, which is in England.",
+    "England",
+)
+_SQL = (
+    "How old is the oldest cat?",
+    "I need the highest age in the table of cats.",
+    {"query": "SELECT max(age) FROM cats"},
+    "max(age)\n19",
+    "The oldest cat is 19.",
+    "19",
+)
+_CALCULATOR = (
+    "Four boxes hold twelve eggs each, and five eggs break. How many are left?",
+    "I need 4 * 12 - 5.",
+    {"expression": "4 * 12 - 5"},
+    "43",
+    "43 eggs are left.",
+    "43",
+)
+_EXAMPLES: Mapping[str, tuple[str, str, JsonObject, str, str, str]] = {
+    "search": _SEARCH, "lookup": _LOOKUP, "sql": _SQL, "calculator": _CALCULATOR,
+}  # fmt: skip
+"""Question, thought, arguments, result, thought, answer of a worked example with a tool."""
+
+
+def configured(method: str, config: Config, tokenizer: PreTrainedTokenizerBase) -> Config:
+    """The configuration by which a method answers with a policy that is configured so. ValueError for no method."""
+    if method == "policy":
+        return config
+    if method == "react":
+        write = Chat(tokenizer, [], "", config.model.tool_format).call
+        return _changed(config, tokenizer, react_prompt(config.tools, write))
+    if method == "direct":
+        return _changed(config, tokenizer, DIRECT, at_once=True)
+    if method == "rag":  # as many passages, and tokens of them, as the policy could find turn by turn
+        return _changed(config, tokenizer, RAG, at_once=True, searches=max(config.rollout.max_turns - 1, 1))
+    raise ValueError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
+
+
+def react_prompt(tools: Sequence[str], write: Write) -> str:
+    """What ReAct (arXiv 2210.03629) tells the model, with a worked example of the first tool that has one."""
+    name = next((tool for tool in tools if tool in _EXAMPLES), None)
+    if name is None:
+        return REACT
+    question, thought, arguments, result, last, answer = _EXAMPLES[name]
+    return (
+        f"{REACT}\n\nAn example:\nQuestion: {question}\nThought: {thought}\n{write(name, arguments)}\n"
+        f"Result: {result}\nThought: {last}\n<answer>{answer}</answer>"
+    )
+
+
+def unfit(method: str, config: Config, passages: Sequence[Passage], database: bool) -> str | None:
+    """Why a method says nothing about questions with these passages, None where it does."""
+    if method == "rag" and not passages:
+        return "there are no passages to search"
+    if method == "react" and not config.tools:
+        return "the configuration has no tools"
+    needing = [name for name in config.tools if name in OF_WORLD]
+    if method in ("react", "policy") and needing and not database:
+        return f"the tool {needing[0]!r} needs the built-in world's database"
+    return None
+
+
+def tools_for(methods: Sequence[str], config: Config) -> tuple[str, ...]:
+    """The names of the tools that the methods need between them."""
+    own = config.tools if {"react", "policy"} & set(methods) else ()
+    return tuple(dict.fromkeys((*own, *(["search"] if "rag" in methods else []))))
+
+
+def retrieve(
+    questions: Sequence[Question], search: Tool, config: Config, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, CallRecord]:
+    """What the search finds for each question's own text, by its id, cut to `rollout.max_observation` tokens."""
+    wide = search.showing(config.search.results) if isinstance(search, SearchTool) else search
+    environments = environments_with(config, [wide], tokenizer)
+    turns = [ParsedTurn([ToolCall(search.name, {"query": question.text})], [], None, "") for question in questions]
+    found = environments.run_calls(turns)
+    return {question.id: record for question, (record,) in zip(questions, found, strict=True)}
+
+
+def put(question: Question, given: Mapping[str, CallRecord]) -> Question:
+    """The question as it is asked: with what was found for it before it, where something was."""
+    if question.id not in given:
+        return question
+    return replace(question, text=f"{given[question.id].text}\n\nQuestion: {question.text}")
+
+
+def _changed(
+    config: Config, tokenizer: PreTrainedTokenizerBase, prompt: str, at_once: bool = False, searches: int = 1
+) -> Config:
+    """Another system prompt and room for long answers; `at_once`: no tools and one turn; room for so many searches."""
+    limits, tree = config.rollout, config.model_dump(mode="json")
+    most = config.model.tiny.context if config.model.path == "tiny" else tokenizer.model_max_length
+    context = max(limits.max_context, min(CONTEXT, most))
+    tree["rollout"] |= {
+        "system_prompt": prompt,
+        "max_context": context,
+        "max_new_tokens": max(limits.max_new_tokens, min(NEW_TOKENS, context // 4)),
+        "max_observation": min(limits.max_observation * searches, max(limits.max_observation, context // 2)),
+    }
+    tree["search"]["results"] *= searches
+    if at_once:
+        tree["tools"], tree["rollout"]["max_turns"] = [], 1
+    return parse(tree, "a method's configuration")
