@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agent_r1.questions.records import Json
 
@@ -33,6 +33,7 @@ class ToolResult:
     sources: tuple[Source, ...] = ()
 
 
+@runtime_checkable
 class Tool(Protocol):
     """A tool. `schema` is in OpenAI form: {"type": "function", "function": {"name", "description", "parameters"}}."""
 
