@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from agent_r1.questions.loading import FORMATS
+from agent_r1.sections import COMPONENTS, OWN
 from agent_r1.world.names import NAMES
 from agent_r1.world.relations import HOPS_OF_KIND
 
@@ -22,8 +24,10 @@ def _of_questions(config: Config) -> list[str]:
     found = []
     known_tools = {"search", "sql", "lookup", "calculator"}
     for name in config.tools:
-        if name not in known_tools:
-            found.append(f"tools: unknown tool {name!r}; known are {', '.join(sorted(known_tools))}")
+        if name not in known_tools and not re.match(OWN, name):
+            found.append(
+                f"tools: unknown tool {name!r}; known are {', '.join(sorted(known_tools))}, your own are module:name"
+            )
     if len(set(config.tools)) != len(config.tools):
         found.append(f"tools: a tool is named twice in {list(config.tools)}")
     if config.data.path is not None:
@@ -61,6 +65,11 @@ def _of_questions(config: Config) -> list[str]:
 def _of_training(config: Config) -> list[str]:
     """Contradictions of rewards, rollouts, updates and checkpoints."""
     found = []
+    names = [*COMPONENTS, *(own.name for own in config.rewards.own)]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        found.append(f"rewards.own: there is more than one reward named {name!r}: give the function another name")
+    if config.environment != "tools" and config.rollout.earlier_thinking == "drop":
+        found.append("rollout.earlier_thinking drop is of environment tools: one of your own may rewrite the context")
     if config.rewards.evidence > config.rewards.outcome:
         found.append(
             f"rewards.evidence {config.rewards.evidence} is above rewards.outcome {config.rewards.outcome}: "

@@ -7,7 +7,6 @@ Runs the calls of a wave of turns and lets each environment say what comes next.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from transformers import PreTrainedTokenizerBase
 
 from agent_r1.chat import Chat
 from agent_r1.config import Config
-from agent_r1.environment import Environment, Step, ToolEnvironment
+from agent_r1.environment import Environment, Step, ToolEnvironment, checked_question, checked_step
+from agent_r1.own import environment_maker, own_tools
 from agent_r1.questions.records import Passage, Question
-from agent_r1.sections import SearchConfig
 from agent_r1.tool_calls import ParsedTurn, ToolCall
 from agent_r1.tools.calculator import Calculator
 from agent_r1.tools.concurrently import run, side_by_side
@@ -37,17 +36,18 @@ T = TypeVar("T")
 log = logging.getLogger("agent_r1.environments")
 
 
-def open_tools(
-    names: Sequence[str], database: Path, passages: Sequence[Passage], search: SearchConfig
-) -> tuple[Tool, ...]:
-    """The tools of a configuration, over one split's database (where it has one) and passages."""
+def open_tools(config: Config, database: Path, passages: Sequence[Passage]) -> tuple[Tool, ...]:
+    """The tools of a configuration, over one split's database (where it has one) and passages; MCP servers' last."""
+    search = config.search
     makers: dict[str, Callable[[], Tool]] = {
         "search": lambda: SearchTool(passages, search.results, search.max_characters),
         "sql": lambda: SqlTool(database),
         "lookup": lambda: LookupTool(database),
         "calculator": Calculator,
     }
-    return tuple(makers[name]() for name in names)
+    own = own_tools(config)
+    named = [makers[name]() if name in makers else own.pop(0) for name in config.tools]
+    return (*named, *own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +119,11 @@ class Environments:
 
 
 def _asked(environment: Environment, question: Question, seed: int) -> str:
-    text = environment.reset(question, seed)
-    if not isinstance(text, str):
-        raise TypeError(f"reset must return the user's message as a str, got {type(text).__name__}")
-    return text
+    return checked_question(environment.reset(question, seed))
 
 
 def _stepped(environment: Environment, turn: ParsedTurn, results: tuple[CallRecord, ...]) -> Step:
-    step = environment.step(turn, results)
-    if not isinstance(step, Step):
-        raise TypeError(f"step must return a Step, got {type(step).__name__}")
-    if not math.isfinite(step.reward):
-        raise ValueError(f"a step's reward must be finite, got {step.reward}")
-    if step.score is not None and not 0 <= step.score <= 1:
-        raise ValueError(f"a step's score must be from 0 to 1, got {step.score}")
-    return step
+    return checked_step(environment.step(turn, results))
 
 
 def _failed(reason: str) -> None:
@@ -145,11 +135,12 @@ def open_environments(
     config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Environments]:
     """The environments of a configuration for a policy's tokenizer; their tools are closed at the end."""
-    tools = open_tools(config.tools, database, passages, config.search)
+    tools = open_tools(config, database, passages)
     limits = config.rollout
     try:
         chat = Chat(tokenizer, tools, limits.system_prompt, config.model.tool_format, config.model.thinking)
-        yield Environments(tools, chat, limits.tool_timeout, limits.max_observation)
+        make = environment_maker(config.environment)
+        yield Environments(tools, chat, limits.tool_timeout, limits.max_observation, make)
     finally:
         for tool in tools:
             tool.close()

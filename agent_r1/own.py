@@ -64,7 +64,8 @@ def _server(config: McpConfig, timeout: float) -> McpServer:
         if missing:
             raise ConfigError(f"mcp.environment: there is no environment variable {missing[0]!r} to hand on")
         handed_on = {name: os.environ[name] for name in config.environment}
-        _servers[config] = McpServer(config.command, handed_on, timeout, config.start_timeout)
+        server = McpServer(config.command, env=handed_on, timeout=timeout, start_timeout=config.start_timeout)
+        _servers[config] = server
     return _servers[config]
 
 

@@ -11,9 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic.config import JsonDict
 
 OPERATIONAL: JsonDict = {"operational": True}
+OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 Hops = Annotated[int, Field(ge=1, le=4)]
 Kind = Literal["compositional", "comparison", "bridge_comparison"]
 Metric = Literal["eval/greedy/exact_match", "eval/greedy/f1", "eval/sampled/exact_match", "eval/sampled/f1"]
+COMPONENTS = (
+    "outcome", "evidence", "potential", "turn", "malformed", "failed", "repeated", "unanswered", "environment",
+)  # fmt: skip
 Estimator = Literal["gae", "group_relative", "leave_one_out", "reinforce_plus_plus"]
 SHORT_NAMES = {"grpo": "group_relative", "rloo": "leave_one_out", "reinforce++": "reinforce_plus_plus"}
 
@@ -133,6 +137,16 @@ class WorldConfig(Section):
         return one * (3 + self.warm_start_scale)
 
 
+class McpConfig(Section):
+    """An MCP server that offers its tools, started by the run and spoken to over its standard input and output."""
+
+    command: tuple[str, ...] = Field(min_length=1, description="program and arguments")
+    environment: tuple[str, ...] = Field(
+        default=(), description="names of environment variables handed on to it, beside PATH and the like"
+    )
+    start_timeout: float = Field(default=30.0, gt=0, description="seconds for its start")
+
+
 class SearchConfig(Section):
     """What the search tool shows."""
 
@@ -200,6 +214,18 @@ class RolloutConfig(Section):
     )
 
 
+class OwnRewardConfig(Section):
+    """A reward function of one's own: of a trajectory and its question, a number, or one for each turn."""
+
+    function: str = Field(pattern=OWN, description="module:name")
+    price: float = Field(description="what its values count times")
+
+    @property
+    def name(self) -> str:
+        """The component's name in metrics and in rows."""
+        return self.function.rpartition(":")[2]
+
+
 class RewardConfig(Section):
     """The price list; 0 switches one off. Each counts at most once a turn, outcome and unanswered once in all."""
 
@@ -219,6 +245,8 @@ class RewardConfig(Section):
     failed: float = Field(default=-0.05, le=0, description="a turn with a call that fails or finds nothing")
     repeated: float = Field(default=-0.05, le=0, description="a turn with a call made before in the trajectory")
     unanswered: float = Field(default=-0.2, le=0, description="a trajectory that ends without an answer")
+    environment: float = Field(default=1.0, description="what an environment of one's own says a turn earned, times")
+    own: tuple[OwnRewardConfig, ...] = Field(default=(), description="functions of one's own")
 
 
 class AdvantageConfig(Section):

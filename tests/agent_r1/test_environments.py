@@ -13,9 +13,9 @@ import pytest
 from scripted import FakeTool, call
 
 from agent_r1.chat import Chat
+from agent_r1.config import Config
 from agent_r1.environments import MAX_CALLS, Environments, open_tools
 from agent_r1.questions.records import Passage
-from agent_r1.sections import SearchConfig
 from agent_r1.tool_calls import ParsedTurn, parse
 from agent_r1.tools import concurrently
 from agent_r1.tools.protocol import JsonObject, Source, ToolResult
@@ -194,13 +194,14 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_search_shows_as_much_as_the_configuration_says(database: Path) -> None:
     passages = [Passage(name, name, "fog and rain") for name in ("p", "q", "r")]
-    (tool,) = open_tools(("search",), database, passages, SearchConfig(results=2, max_characters=3))
+    settings = Config.model_validate({"tools": ["search"], "search": {"results": 2, "max_characters": 3}})
+    (tool,) = open_tools(settings, database, passages)
     assert tool.call({"query": "fog"}).text == "[1] p\nfog…\n\n[2] q\nfog…"
 
 
 def test_the_tools_of_a_configuration_are_opened_in_its_order(database: Path) -> None:
     names = ("calculator", "search", "lookup", "sql")
-    tools = open_tools(names, database, [Passage("p", "Title", "Text")], SearchConfig())
+    tools = open_tools(Config(tools=names), database, [Passage("p", "Title", "Text")])
     assert tuple(tool.name for tool in tools) == names
     for tool in tools:
         function = tool.schema["function"]
