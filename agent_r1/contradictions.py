@@ -22,7 +22,7 @@ def contradictions(config: Config) -> list[str]:
 def _of_questions(config: Config) -> list[str]:
     """Contradictions of tools, data and world."""
     found = []
-    known_tools = {"search", "sql", "lookup", "calculator"}
+    known_tools = {"search", "sql", "schema", "lookup", "calculator"}
     for name in config.tools:
         if name not in known_tools and not re.match(OWN, name):
             found.append(
@@ -31,16 +31,20 @@ def _of_questions(config: Config) -> list[str]:
     if len(set(config.tools)) != len(config.tools):
         found.append(f"tools: a tool is named twice in {list(config.tools)}")
     if config.data.path is not None:
-        for name in {"sql", "lookup"} & set(config.tools):
-            found.append(f"tools: {name!r} needs the built-in world's database, but data.path is set")
+        if "lookup" in config.tools:
+            found.append("tools: 'lookup' needs the built-in world's database, but data.path is set")
+        for name in sorted({"sql", "schema"} & set(config.tools)):
+            if config.data.databases is None:
+                found.append(f"tools: {name!r} needs the folder of the questions' databases: set data.databases")
         for key in ("curriculum_steps", "sloppy_steps"):
             if getattr(config.warm_start, key):
                 found.append(f"warm_start.{key} needs the built-in world, but data.path is set")
         if config.evaluation.test:
             found.append("evaluation.test needs the built-in world's test split, but data.path is set")
     else:
-        if config.data.validation_path is not None:
-            found.append("data.validation_path is set, but data.path is not")
+        for key in ("validation_path", "databases"):
+            if getattr(config.data, key) is not None:
+                found.append(f"data.{key} is set, but data.path is not")
         if config.world.entities > len(NAMES):
             found.append(
                 f"world: its splits need {config.world.entities} names, there are {len(NAMES)}: "
@@ -51,6 +55,8 @@ def _of_questions(config: Config) -> list[str]:
                 f"evaluation.questions {config.evaluation.questions} is above world.validation "
                 f"{config.world.validation}"
             )
+    if config.world.answers == "queries" and config.world.kinds != ("compositional",):
+        found.append("world.answers: queries are known for compositional questions only, see world.kinds")
     if config.data.format not in ("auto", *FORMATS):
         found.append(f"data.format: {config.data.format!r} is none of auto, {', '.join(FORMATS)}")
     for hops in config.world.hops:

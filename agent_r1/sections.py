@@ -97,6 +97,10 @@ class DataConfig(Section):
 
     path: str | None = Field(default=None, description="question file; none: the built-in world")
     format: str = Field(default="auto", description="layout of the file; auto: recognised by its keys")
+    databases: str | None = Field(
+        default=None,
+        description="folder of the databases that questions name, DuckDB or SQLite; none: questions need none",
+    )
     validation_path: str | None = Field(
         default=None, description="validation questions; none: a share of data.path, by their text"
     )
@@ -120,6 +124,9 @@ class WorldConfig(Section):
     hops: tuple[Hops, ...] = Field(default=(2, 3, 4), min_length=1, description="asked in equal parts")
     kinds: tuple[Kind, ...] = Field(
         default=("compositional",), min_length=1, description="in equal parts where hops allow it"
+    )
+    answers: Literal["values", "queries"] = Field(
+        default="values", description="what an answer is: the value, or a query whose result is the value"
     )
     phrasings: int = Field(default=1, ge=1, le=3, description="ways of naming a relation in questions and passages")
     noise: float = Field(

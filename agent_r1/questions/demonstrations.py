@@ -25,8 +25,11 @@ _PLAIN = frozenset(re.findall(r"\w+", """
 def demonstration(question: Question, seed: int, write: Write = hermes.write) -> list[str]:
     """The assistant's texts turn by turn: one call of `search` for every gold passage, then the answer.
 
-    Empty where the question has no gold answer or not all of its evidence. Same question and seed, same texts.
+    For a question about a database: one call of `sql` with a gold query, then that query as the answer. Empty where
+    the question has no gold answer or not all of its evidence. Same question and seed, same texts.
     """
+    if question.database is not None:
+        return [text for gold in question.answers[:1] for text in (write("sql", {"query": gold}), _answer(gold))]
     random = seeds.generator(seed, "demonstration", question.id)
     steps = question.metadata.get("decomposition")
     queries = _hop_queries(steps, random) if isinstance(steps, list) else _title_queries(question, random)
@@ -34,7 +37,11 @@ def demonstration(question: Question, seed: int, write: Write = hermes.write) ->
     if unanswerable or not queries or not question.evidence or not question.answers:
         return []
     calls = [write("search", {"query": query}) for query in queries]
-    return [*calls, f"<answer>{question.answers[0].strip()}</answer>"]
+    return [*calls, _answer(question.answers[0])]
+
+
+def _answer(text: str) -> str:
+    return f"<answer>{text.strip()}</answer>"
 
 
 def _hop_queries(steps: list[Json], random: np.random.Generator) -> list[str]:

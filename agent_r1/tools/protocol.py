@@ -34,6 +34,16 @@ class ToolResult:
 
 
 @runtime_checkable
+class Described(Protocol):
+    """What the model is shown of a tool."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> JsonObject: ...
+
+
 class Tool(Protocol):
     """A tool. `schema` is in OpenAI form: {"type": "function", "function": {"name", "description", "parameters"}}."""
 
