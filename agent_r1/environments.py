@@ -29,13 +29,14 @@ from agent_r1.tools.calculator import Calculator
 from agent_r1.tools.concurrently import run, side_by_side
 from agent_r1.tools.databases import Databases
 from agent_r1.tools.protocol import JsonObject, Tool, ToolResult
-from agent_r1.tools.schema import SchemaTool
+from agent_r1.tools.schema import SCHEMA, SchemaTool
 from agent_r1.tools.search import SearchTool
-from agent_r1.tools.sql import SQL_SCHEMA, SqlTool
+from agent_r1.tools.sql import SqlTool, sql_schema
 from agent_r1.trajectory import CallRecord
 from agent_r1.world.lookup import LookupTool
 
 MAX_CALLS = 8
+SQL = sql_schema("Run one read-only query on the question's database and see its rows.")
 T = TypeVar("T")
 
 log = logging.getLogger("agent_r1.environments")
@@ -60,9 +61,9 @@ def open_tools(
     search, of_file = config.search, config.data.path is not None
     makers: dict[str, Callable[[], Tool | OfDatabase]] = {
         "search": lambda: SearchTool(passages, search.results, search.max_characters),
-        "sql": lambda: OfDatabase("sql", SQL_SCHEMA, databases.tool) if of_file else SqlTool(database),
+        "sql": lambda: OfDatabase("sql", SQL, databases.tool) if of_file else SqlTool(database),
         "schema": lambda: (
-            OfDatabase("schema", SchemaTool.SCHEMA, lambda name: SchemaTool(databases.tool(name)))
+            OfDatabase("schema", SCHEMA, lambda name: SchemaTool(databases.tool(name)))
             if of_file
             else SchemaTool(SqlTool(database))
         ),
@@ -78,8 +79,8 @@ def open_tools(
 class Environments:
     """Makes environments and steps them. The calls of a wave run concurrently; the next wave waits for all of them.
 
-    `databases` are those that questions name. `make` gives a new environment for each attempt. Where it is not ToolEnvironment, it is other people's code: it runs
-    in threads, within `timeout` seconds a step.
+    `databases` are those that questions name. `make` gives a new environment for each attempt. Where it is not
+    ToolEnvironment, it is other people's code: it runs in threads, within `timeout` seconds a step.
     """
 
     tools: Sequence[Tool | OfDatabase]

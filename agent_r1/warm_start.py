@@ -72,10 +72,11 @@ def _world_phases(questions: Sequence[Question], environments: Environments, con
 
 def _file_phases(questions: Sequence[Question], environments: Environments, config: Config) -> Iterator[Phase]:
     write = environments.chat.call
+    tools = [tool.name for tool in environments.tools]
     shown = {
         question.id: texts
         for question in questions
-        if (texts := demonstration(question, derive(config.seed, "demonstration", question.id), write))
+        if (texts := demonstration(question, derive(config.seed, "demonstration", question.id), write, tools))
     }
     usable = [question for question in questions if question.id in shown]
     if config.warm_start.steps and not usable:

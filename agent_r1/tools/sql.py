@@ -68,18 +68,7 @@ class SqlTool:
             "sqlite": ("SQLite", "SELECT name, sql FROM sqlite_master"),
             "duckdb": ("DuckDB", "DESCRIBE, SHOW TABLES"),
         }[self._settings.kind]
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": f"Run one read-only {dialect} query and see its rows. To see the tables: {tables}.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"query": {"type": "string", "description": "One SELECT statement."}},
-                    "required": ["query"],
-                },
-            },
-        }
+        return sql_schema(f"Run one read-only {dialect} query and see its rows. To see the tables: {tables}.")
 
     def call(self, arguments: JsonObject) -> ToolResult:
         """Run arguments["query"]. Never raises: errors, refusals and time-outs are results with ok False."""
@@ -172,6 +161,22 @@ class SqlTool:
             return
         worker.kill()
         worker.communicate()
+
+
+def sql_schema(description: str) -> JsonObject:
+    """The schema of a tool that runs one query."""
+    return {
+        "type": "function",
+        "function": {
+            "name": SqlTool.name,
+            "description": description,
+            "parameters": {
+                "type": "object",
+                "properties": {"query": {"type": "string", "description": "One SELECT statement."}},
+                "required": ["query"],
+            },
+        },
+    }
 
 
 def _is_text(query: str) -> bool:

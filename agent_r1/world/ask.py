@@ -11,7 +11,16 @@ from agent_r1.questions.records import Evidence, Json, Question
 from agent_r1.sections import WorldConfig
 from agent_r1.seeds import generator
 from agent_r1.world.generate import DATABASE, World
-from agent_r1.world.relations import BRIDGES, EARLIER, HOPS_OF_KIND, TABLES, Relation, relation_of, sentence_of, table_of
+from agent_r1.world.relations import (
+    BRIDGES,
+    EARLIER,
+    HOPS_OF_KIND,
+    TABLES,
+    Relation,
+    relation_of,
+    sentence_of,
+    table_of,
+)
 
 Fact = tuple[str, str, str]
 

@@ -18,10 +18,12 @@ from agent_r1.environments import MAX_CALLS, Environments, open_tools
 from agent_r1.questions.records import Passage, Question
 from agent_r1.tool_calls import ParsedTurn, parse
 from agent_r1.tools import concurrently
+from agent_r1.tools.databases import Databases
 from agent_r1.tools.protocol import JsonObject, Source, ToolResult
 from agent_r1.world.relations import TABLES
 
 QUESTION = Question("q", "Where?")
+NONE = Databases("nowhere")
 
 
 def environment(chat: Chat, *tools: FakeTool, timeout: float = 5.0, limit: int = 500) -> Environments:
@@ -201,13 +203,13 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_search_shows_as_much_as_the_configuration_says(database: Path) -> None:
     passages = [Passage(name, name, "fog and rain") for name in ("p", "q", "r")]
     settings = Config.model_validate({"tools": ["search"], "search": {"results": 2, "max_characters": 3}})
-    (tool,) = open_tools(settings, database, passages)
+    (tool,) = open_tools(settings, database, passages, NONE)
     assert tool.call({"query": "fog"}).text == "[1] p\nfog…\n\n[2] q\nfog…"
 
 
 def test_the_tools_of_a_configuration_are_opened_in_its_order(database: Path) -> None:
     names = ("calculator", "search", "lookup", "sql")
-    tools = open_tools(Config(tools=names), database, [Passage("p", "Title", "Text")])
+    tools = open_tools(Config(tools=names), database, [Passage("p", "Title", "Text")], NONE)
     assert tuple(tool.name for tool in tools) == names
     for tool in tools:
         function = tool.schema["function"]

@@ -21,6 +21,7 @@ from agent_r1.questions.records import Evidence, Json, Question
 from agent_r1.rewards import annotate, components, reward_parts
 from agent_r1.rollout import Attempt, Origin, rollout
 from agent_r1.sections import RewardConfig
+from agent_r1.tools.databases import Databases
 from agent_r1.tools.protocol import Source, ToolResult
 from agent_r1.trajectory import Trajectory
 
@@ -243,13 +244,13 @@ def test_two_tools_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "twins.py").write_text('def calculator(x: str) -> str:\n    """Computes."""\n    return x\n')
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="more than one tool named 'calculator'"):
-        open_tools(config(tools=["calculator", "twins:calculator"]), tmp_path / "none", [])
+        open_tools(config(tools=["calculator", "twins:calculator"]), tmp_path / "none", [], Databases(tmp_path))
 
 
 def test_own_tools_stand_where_the_configuration_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text('def echo(x: str) -> str:\n    """Says it again."""\n    return x\n')
     monkeypatch.chdir(tmp_path)
-    tools = open_tools(config(tools=["mine:echo", "calculator"]), tmp_path / "none", [])
+    tools = open_tools(config(tools=["mine:echo", "calculator"]), tmp_path / "none", [], Databases(tmp_path))
     assert [tool.name for tool in tools] == ["echo", "calculator"]
     assert tools[0].call({"x": "hi"}) == ToolResult("hi", ok=True)
 
