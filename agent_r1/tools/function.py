@@ -17,12 +17,12 @@ from typing import Annotated, Any, get_args, get_origin
 from docstring_parser import Docstring, parse
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
-from pydantic_core import to_jsonable_python
 
 from agent_r1.tools.protocol import JsonObject, Tool, ToolResult
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ERROR_CHARACTERS = 300
+_ANYTHING = TypeAdapter(object)
 _NOTHING = "done"  # what a model reads of a function that returns None: an empty observation would say less
 
 
@@ -164,7 +164,7 @@ def _result(value: object) -> ToolResult:
     if value is None:
         return ToolResult(_NOTHING, ok=True)
     try:
-        plain = to_jsonable_python(value, fallback=str)
+        plain = _ANYTHING.dump_python(value, mode="json", fallback=str)
     except ValueError:  # bytes that are no text, what holds itself
         plain = str(value)
     return ToolResult(plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False), ok=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import json
 import logging
 import os
 import shutil
@@ -23,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agent_r1.errors import ConfigError
+from agent_r1.tools.mcp_answers import describe, read_answer, unsendable
 from agent_r1.tools.protocol import JsonObject, Tool, ToolResult
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.types import CallToolResult, ContentBlock
     from mcp.types import Tool as Listed
 
 RESTARTS = 3
@@ -80,7 +79,7 @@ class McpServer:
 
     def call(self, name: str, arguments: JsonObject) -> ToolResult:
         """Call a tool of the server. Never raises: whatever goes wrong is a result with ok False and a reason."""
-        if problem := _unsendable(name, arguments):
+        if problem := unsendable(name, arguments):
             return ToolResult(f"error: the parameters cannot be sent: {problem}"[:_ERROR_CHARACTERS], ok=False)
         with self._lock:
             if self._shut or not self._thread.is_alive():
@@ -171,7 +170,7 @@ class McpServer:
             reason = f"no answer within {self._start_timeout:g} seconds of its start"
             life.failed(f"{reason}{self._last_words(written)}")
         except Exception as error:  # the border to the client, which lets out many kinds, in groups too
-            life.failed(f"{_reason(error)}{self._last_words(written)}")
+            life.failed(f"{describe(error)}{self._last_words(written)}")
         finally:
             life.over.set()
             life.failed("it is closed")
@@ -203,9 +202,9 @@ class McpServer:
             client = await self._living()
             if isinstance(client, str):
                 return ToolResult(f"error: the MCP server cannot be used: {client}"[:_ERROR_CHARACTERS], ok=False)
-            return _result(await client.call_tool(name, dict(arguments)))
+            return read_answer(await client.call_tool(name, dict(arguments)))
         except Exception as error:  # the border to the client
-            return ToolResult(f"error: {_reason(error)}"[:_ERROR_CHARACTERS], ok=False)
+            return ToolResult(f"error: {describe(error)}"[:_ERROR_CHARACTERS], ok=False)
 
     async def _living(self) -> Client | str:
         """The client of a living server, which is started again if it must be, or why there is none."""
@@ -280,58 +279,3 @@ async def _list(client: Client) -> list[Listed]:
         if cursor is None:
             break
     return tools
-
-
-def _unsendable(name: str, arguments: JsonObject) -> str:
-    """What keeps a call from being written, or "". The client would lose its server over it, not only the call."""
-    from mcp.types import JSONRPCRequest
-
-    if not isinstance(arguments, Mapping):
-        return "expected a JSON object"
-    try:
-        params = {"name": name, "arguments": dict(arguments)}
-        request = JSONRPCRequest(jsonrpc="2.0", id=0, method="tools/call", params=params)
-        request.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    except (ValueError, TypeError, RecursionError) as error:  # half a surrogate pair, nested 255 deep
-        return " ".join(str(error).split())
-    return ""
-
-
-def _result(answer: CallToolResult) -> ToolResult:
-    """The texts of an answer, with a name for what is no text; structured content where there is nothing else."""
-    text = "\n".join(_shown(block) for block in answer.content)
-    if not answer.content and answer.structured_content is not None:
-        text = json.dumps(answer.structured_content, ensure_ascii=False)
-    if answer.is_error:
-        return ToolResult(text or "error: the tool failed and said nothing", ok=False)
-    return ToolResult(text or "(no content)", ok=True)
-
-
-def _shown(block: ContentBlock) -> str:
-    match block.type:
-        case "text":
-            return block.text
-        case "resource":
-            return f"[resource {block.resource.uri}]"
-        case "resource_link":
-            return f"[resource {block.uri}]"
-        case other:
-            return f"[{other}]"
-
-
-def _reason(error: BaseException) -> str:
-    """One line about an exception of the client."""
-    from mcp import MCPError
-    from mcp.types import CONNECTION_CLOSED
-
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    match error:
-        case MCPError(code=code) if code == CONNECTION_CLOSED:
-            return "the MCP server ended"
-        case MCPError():
-            return f"the MCP server says: {error.message}"
-        case ValueError():  # pydantic's
-            return f"the MCP server's answer is not of the protocol: {' '.join(str(error).split())}"
-        case _:
-            return f"{type(error).__name__}: {error}"

@@ -54,7 +54,7 @@ def bare() -> Iterator[Callable[..., McpServer]]:
         each.close()
 
 
-def gone(pid: int, seconds: float = 3.0) -> bool:
+def gone(pid: int, seconds: float = 5.0) -> bool:
     """Whether a process ends in time; one that nobody has buried yet has ended too."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -120,7 +120,7 @@ def test_calls_of_several_threads_run_side_by_side(server: McpServer) -> None:
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda _: server.call("sleep", {"seconds": 0.3}), range(8)))
     assert results == [ToolResult("awake", ok=True)] * 8
-    assert time.monotonic() - before < 1.5  # one after the other: 2.4
+    assert time.monotonic() - before < 2.2  # one after the other: 2.4
 
 
 def test_server_killed_in_the_middle_fails_its_calls_at_once_and_is_started_again(
@@ -144,7 +144,7 @@ def test_server_killed_in_the_middle_fails_its_calls_at_once_and_is_started_agai
         ]
         os.kill(int(second.text), signal.SIGKILL)
         assert gone(int(second.text))
-        deadline = time.monotonic() + 3
+        deadline = time.monotonic() + 10
         while (last := server.call("process", {})).text.endswith("ended") and time.monotonic() < deadline:
             time.sleep(0.05)  # the death is being noticed
         assert last == ToolResult(
@@ -158,7 +158,7 @@ def test_call_that_takes_too_long_is_given_up_and_the_server_goes_on(bare: Calla
     server = bare(timeout=0.3)
     before = time.monotonic()
     assert server.call("mute", {}) == ToolResult("error: no answer within 0.3 seconds", ok=False)
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 3
     assert server.call("pids", {}).ok
 
 
@@ -229,13 +229,13 @@ def test_nothing_outlives_a_run_that_is_killed() -> None:
         ((sys.executable, "-c", "exit('no API key')"), ": the MCP server ended; its last words: no API key"),
         (
             (sys.executable, "-c", "import sys; print('wait', file=sys.stderr, flush=True); sys.stdin.read()"),
-            ": no answer within 0.5 seconds of its start; its last words: wait",
+            ": no answer within 1.5 seconds of its start; its last words: wait",
         ),
     ],
 )
 def test_server_that_does_not_start_is_an_error_with_its_last_words(command: tuple[str, ...], said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        McpServer(command, start_timeout=0.5)
+        McpServer(command, start_timeout=1.5)
     assert said in str(raised.value)
 
 
