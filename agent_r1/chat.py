@@ -21,7 +21,7 @@ from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.formats import choose, plain
 from agent_r1.questions.records import Json
 from agent_r1.tool_calls import ParsedTurn, parse
-from agent_r1.tools.protocol import JsonObject, Tool
+from agent_r1.tools.protocol import Described, JsonObject
 
 _SLOT = "SLOT{}TOLS"
 _CONTROL = (
@@ -48,7 +48,7 @@ class Chat:
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        tools: Sequence[Tool],
+        tools: Sequence[Described],
         system_prompt: str,
         tool_format: str = "auto",
         thinking: bool = True,

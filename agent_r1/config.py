@@ -21,10 +21,12 @@ from agent_r1.errors import ConfigError
 from agent_r1.questions.records import Json
 from agent_r1.sections import (
     OPERATIONAL,
+    OWN,
     AdvantageConfig,
     DataConfig,
     EvaluationConfig,
     MaskConfig,
+    McpConfig,
     ModelConfig,
     PpoConfig,
     RewardConfig,
@@ -65,7 +67,14 @@ class Config(Section):
     data: DataConfig = DataConfig()
     world: WorldConfig = WorldConfig()
     tools: tuple[str, ...] = Field(
-        default=("lookup",), description="any of search, sql, lookup, calculator; empty: none, the policy just answers"
+        default=("lookup",),
+        description="any of search, sql, schema, lookup, calculator, and your own as module:name; empty: none",
+    )
+    mcp: tuple[McpConfig, ...] = Field(default=(), description="MCP servers, whose tools are offered behind `tools`")
+    environment: str = Field(
+        default="tools",
+        pattern=f"^tools$|{OWN}",
+        description="tools: the question, and what the tools return; or a class of your own as module:name",
     )
     search: SearchConfig = SearchConfig()
     rollout: RolloutConfig = RolloutConfig()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from agent_r1.questions.loading import FORMATS
+from agent_r1.sections import COMPONENTS, OWN
 from agent_r1.world.names import NAMES
 from agent_r1.world.relations import HOPS_OF_KIND
 
@@ -20,23 +22,29 @@ def contradictions(config: Config) -> list[str]:
 def _of_questions(config: Config) -> list[str]:
     """Contradictions of tools, data and world."""
     found = []
-    known_tools = {"search", "sql", "lookup", "calculator"}
+    known_tools = {"search", "sql", "schema", "lookup", "calculator"}
     for name in config.tools:
-        if name not in known_tools:
-            found.append(f"tools: unknown tool {name!r}; known are {', '.join(sorted(known_tools))}")
+        if name not in known_tools and not re.match(OWN, name):
+            found.append(
+                f"tools: unknown tool {name!r}; known are {', '.join(sorted(known_tools))}, your own are module:name"
+            )
     if len(set(config.tools)) != len(config.tools):
         found.append(f"tools: a tool is named twice in {list(config.tools)}")
     if config.data.path is not None:
-        for name in {"sql", "lookup"} & set(config.tools):
-            found.append(f"tools: {name!r} needs the built-in world's database, but data.path is set")
+        if "lookup" in config.tools:
+            found.append("tools: 'lookup' needs the built-in world's database, but data.path is set")
+        for name in sorted({"sql", "schema"} & set(config.tools)):
+            if config.data.databases is None:
+                found.append(f"tools: {name!r} needs the folder of the questions' databases: set data.databases")
         for key in ("curriculum_steps", "sloppy_steps"):
             if getattr(config.warm_start, key):
                 found.append(f"warm_start.{key} needs the built-in world, but data.path is set")
         if config.evaluation.test:
             found.append("evaluation.test needs the built-in world's test split, but data.path is set")
     else:
-        if config.data.validation_path is not None:
-            found.append("data.validation_path is set, but data.path is not")
+        for key in ("validation_path", "databases"):
+            if getattr(config.data, key) is not None:
+                found.append(f"data.{key} is set, but data.path is not")
         if config.world.entities > len(NAMES):
             found.append(
                 f"world: its splits need {config.world.entities} names, there are {len(NAMES)}: "
@@ -47,6 +55,8 @@ def _of_questions(config: Config) -> list[str]:
                 f"evaluation.questions {config.evaluation.questions} is above world.validation "
                 f"{config.world.validation}"
             )
+    if config.world.answers == "queries" and config.world.kinds != ("compositional",):
+        found.append("world.answers: queries are known for compositional questions only, see world.kinds")
     if config.data.format not in ("auto", *FORMATS):
         found.append(f"data.format: {config.data.format!r} is none of auto, {', '.join(FORMATS)}")
     for hops in config.world.hops:
@@ -61,6 +71,11 @@ def _of_questions(config: Config) -> list[str]:
 def _of_training(config: Config) -> list[str]:
     """Contradictions of rewards, rollouts, updates and checkpoints."""
     found = []
+    names = [*COMPONENTS, *(own.name for own in config.rewards.own)]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        found.append(f"rewards.own: there is more than one reward named {name!r}: give the function another name")
+    if config.environment != "tools" and config.rollout.earlier_thinking == "drop":
+        found.append("rollout.earlier_thinking drop is of environment tools: one of your own may rewrite the context")
     if config.rewards.evidence > config.rewards.outcome:
         found.append(
             f"rewards.evidence {config.rewards.evidence} is above rewards.outcome {config.rewards.outcome}: "

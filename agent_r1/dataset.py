@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent_r1.config import Config
 from agent_r1.errors import DataError
-from agent_r1.questions import load
+from agent_r1.questions import iter_questions, load
 from agent_r1.questions.records import Passage, Question
 from agent_r1.sections import DataConfig
 from agent_r1.seeds import derive
@@ -35,6 +35,13 @@ class Split:
 def splits(config: Config) -> list[Split]:
     """All splits of a configuration. DataError where a file is missing, broken, or too small to be split."""
     return _of_world(config) if config.data.path is None else _of_files(config.data)
+
+
+def first_question(config: Config) -> Question:
+    """A question of the configuration's, to try things out on. DataError where there is none."""
+    if config.data.path is not None:
+        return next(iter_questions(config.data.path, config.data.format))
+    return ask(generate(config.world)["train"], config.world, 1)[0]
 
 
 def of_file(name: str, path: Path, format: str = "auto") -> Split:

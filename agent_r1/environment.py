@@ -6,6 +6,7 @@ of what it says, and `rewards.py` prices the turns.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,3 +63,21 @@ class ToolEnvironment:
         """See Environment."""
         del turn, results
         return Step()
+
+
+def checked_question(text: object) -> str:
+    """What reset returned. TypeError where it is no text."""
+    if not isinstance(text, str):
+        raise TypeError(f"reset must return the user's message as a str, got {type(text).__name__}")
+    return text
+
+
+def checked_step(step: object) -> Step:
+    """What step returned. TypeError or ValueError where it is no Step with finite numbers."""
+    if not isinstance(step, Step):
+        raise TypeError(f"step must return a Step, got {type(step).__name__}")
+    if not math.isfinite(step.reward):
+        raise ValueError(f"a step's reward must be finite, got {step.reward}")
+    if step.score is not None and not 0 <= step.score <= 1:
+        raise ValueError(f"a step's score must be from 0 to 1, got {step.score}")
+    return step

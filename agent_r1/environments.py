@@ -7,9 +7,8 @@ Runs the calls of a wave of turns and lets each environment say what comes next.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,64 +18,105 @@ from transformers import PreTrainedTokenizerBase
 
 from agent_r1.chat import Chat
 from agent_r1.config import Config
-from agent_r1.environment import Environment, Step, ToolEnvironment
+from agent_r1.environment import Environment, Step, ToolEnvironment, checked_question, checked_step
+from agent_r1.errors import DataError
+from agent_r1.execution import execution_match
+from agent_r1.own import environment_maker, own_tools
 from agent_r1.questions.records import Passage, Question
-from agent_r1.sections import SearchConfig
+from agent_r1.scoring import exact_match, f1_score
 from agent_r1.tool_calls import ParsedTurn, ToolCall
 from agent_r1.tools.calculator import Calculator
 from agent_r1.tools.concurrently import run, side_by_side
-from agent_r1.tools.protocol import Tool, ToolResult
+from agent_r1.tools.databases import Databases
+from agent_r1.tools.protocol import JsonObject, Tool, ToolResult
+from agent_r1.tools.schema import SCHEMA, SchemaTool
 from agent_r1.tools.search import SearchTool
-from agent_r1.tools.sql import SqlTool
+from agent_r1.tools.sql import SqlTool, sql_schema
 from agent_r1.trajectory import CallRecord
 from agent_r1.world.lookup import LookupTool
 
 MAX_CALLS = 8
+SQL = sql_schema("Run one read-only query on the question's database and see its rows.")
 T = TypeVar("T")
 
 log = logging.getLogger("agent_r1.environments")
 
 
+@dataclass(frozen=True, slots=True)
+class OfDatabase:
+    """A tool over the database that a question names. What the model sees of it is the same for all."""
+
+    name: str
+    schema: JsonObject
+    open: Callable[[str], Tool]
+
+
 def open_tools(
-    names: Sequence[str], database: Path, passages: Sequence[Passage], search: SearchConfig
-) -> tuple[Tool, ...]:
-    """The tools of a configuration, over one split's database (where it has one) and passages."""
-    makers: dict[str, Callable[[], Tool]] = {
+    config: Config, database: Path, passages: Sequence[Passage], databases: Databases
+) -> tuple[Tool | OfDatabase, ...]:
+    """The tools of a configuration, MCP servers' last, over one split's passages and its database, where it has one.
+
+    Where questions come from a file, each names its database among `databases`.
+    """
+    search, of_file = config.search, config.data.path is not None
+    makers: dict[str, Callable[[], Tool | OfDatabase]] = {
         "search": lambda: SearchTool(passages, search.results, search.max_characters),
-        "sql": lambda: SqlTool(database),
+        "sql": lambda: OfDatabase("sql", SQL, databases.tool) if of_file else SqlTool(database),
+        "schema": lambda: (
+            OfDatabase("schema", SCHEMA, lambda name: SchemaTool(databases.tool(name)))
+            if of_file
+            else SchemaTool(SqlTool(database))
+        ),
         "lookup": lambda: LookupTool(database),
         "calculator": Calculator,
     }
-    return tuple(makers[name]() for name in names)
+    own = own_tools(config)
+    named = [makers[name]() if name in makers else own.pop(0) for name in config.tools]
+    return (*named, *own)
 
 
 @dataclass(frozen=True, slots=True)
 class Environments:
     """Makes environments and steps them. The calls of a wave run concurrently; the next wave waits for all of them.
 
-    `make` gives a new environment for each attempt. Where it is not ToolEnvironment, it is other people's code: it runs
-    in threads, within `timeout` seconds a step.
+    `databases` are those that questions name. `make` gives a new environment for each attempt. Where it is not
+    ToolEnvironment, it is other people's code: it runs in threads, within `timeout` seconds a step.
     """
 
-    tools: Sequence[Tool]
+    tools: Sequence[Tool | OfDatabase]
     chat: Chat
     timeout: float
     max_observation: int
     make: Callable[[], Environment] = ToolEnvironment
+    databases: Databases | None = None
 
     def reset(self, begun: Sequence[tuple[Environment, Question, int]]) -> list[str | None]:
         """What each environment asks, given its question and seed; None where it failed."""
         return self._each([partial(_asked, *one) for one in begun])
 
-    def run_calls(self, turns: Sequence[ParsedTurn]) -> list[tuple[CallRecord, ...]]:
+    def run_calls(self, turns: Sequence[tuple[Question, ParsedTurn]]) -> list[tuple[CallRecord, ...]]:
         """The records of each turn's calls, in the order of the calls, malformed ones last."""
         by_name = {tool.name: tool for tool in self.tools}
-        known = [call for turn in turns for call in turn.calls[:MAX_CALLS] if call.name in by_name]
-        results = iter(run([(by_name[call.name], call.arguments) for call in known], self.timeout))
+        known = [
+            (_bound(by_name[call.name], question), call.arguments)
+            for question, turn in turns
+            for call in turn.calls[:MAX_CALLS]
+            if call.name in by_name
+        ]
+        results = iter(run(known, self.timeout))
         return [
             self._records(turn, [next(results) if call.name in by_name else None for call in turn.calls[:MAX_CALLS]])
-            for turn in turns
+            for _, turn in turns
         ]
+
+    def scores(self, question: Question, answer: str | None) -> tuple[float, float]:
+        """Exact match and F1 of an answer. One to a question about a database is a query, right if its result is."""
+        if question.database is None:
+            return exact_match(answer, question.answers), f1_score(answer, question.answers)
+        if self.databases is None:
+            raise DataError(f"question {question.id!r} is about the database {question.database!r}: set data.databases")
+        matched = execution_match(answer, question.answers, self.databases.tool(question.database))
+        return matched, matched
 
     def step(self, turns: Sequence[tuple[Environment, ParsedTurn, tuple[CallRecord, ...]]]) -> list[Step | None]:
         """What each environment makes of its turn and the results of the turn's calls; None where it failed."""
@@ -118,43 +158,42 @@ class Environments:
         return ToolResult(f"error: unknown tool {call.name!r}; there is {there}", ok=False)
 
 
+def _bound(tool: Tool | OfDatabase, question: Question) -> Tool:
+    """The tool to call for a question. DataError where it is over a database and the question names none."""
+    if not isinstance(tool, OfDatabase):
+        return tool
+    if question.database is None:
+        raise DataError(f"question {question.id!r} names no database, which the tool {tool.name} needs")
+    return tool.open(question.database)
+
+
 def _asked(environment: Environment, question: Question, seed: int) -> str:
-    text = environment.reset(question, seed)
-    if not isinstance(text, str):
-        raise TypeError(f"reset must return the user's message as a str, got {type(text).__name__}")
-    return text
+    return checked_question(environment.reset(question, seed))
 
 
 def _stepped(environment: Environment, turn: ParsedTurn, results: tuple[CallRecord, ...]) -> Step:
-    step = environment.step(turn, results)
-    if not isinstance(step, Step):
-        raise TypeError(f"step must return a Step, got {type(step).__name__}")
-    if not math.isfinite(step.reward):
-        raise ValueError(f"a step's reward must be finite, got {step.reward}")
-    if step.score is not None and not 0 <= step.score <= 1:
-        raise ValueError(f"a step's score must be from 0 to 1, got {step.score}")
-    return step
+    return checked_step(environment.step(turn, results))
 
 
 def _failed(reason: str) -> None:
     log.warning("an environment failed, which ends its trajectory: %s", reason)
 
 
-def environments_with(config: Config, tools: Sequence[Tool], tokenizer: PreTrainedTokenizerBase) -> Environments:
-    """The environments of a configuration over tools that are open, and that the caller closes."""
-    limits = config.rollout
-    chat = Chat(tokenizer, tools, limits.system_prompt, config.model.tool_format, config.model.thinking)
-    return Environments(tools, chat, limits.tool_timeout, limits.max_observation)
-
-
 @contextmanager
 def open_environments(
     config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Environments]:
-    """The environments of a configuration for a policy's tokenizer; their tools are closed at the end."""
-    tools = open_tools(config.tools, database, passages, config.search)
-    try:
-        yield environments_with(config, tools, tokenizer)
-    finally:
+    """The environments of a configuration for a policy's tokenizer; their tools are closed at the end.
+
+    The databases that questions name lie in `data.databases`; those of the built-in world beside `database`.
+    """
+    limits, folder = config.rollout, config.data.databases
+    with ExitStack() as opened:
+        databases = opened.enter_context(closing(Databases(database.parent if folder is None else Path(folder))))
+        tools = open_tools(config, database, passages, databases)
         for tool in tools:
-            tool.close()
+            if not isinstance(tool, OfDatabase):
+                opened.callback(tool.close)
+        chat = Chat(tokenizer, tools, limits.system_prompt, config.model.tool_format, config.model.thinking)
+        make = environment_maker(config.environment)
+        yield Environments(tools, chat, limits.tool_timeout, limits.max_observation, make, databases)

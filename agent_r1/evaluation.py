@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from agent_r1.questions.records import Question
-from agent_r1.rewards import COMPONENTS, call_key, evidence_in_view, score_of
+from agent_r1.rewards import call_key, evidence_in_view, score_of
 from agent_r1.scoring import normalize_answer
+from agent_r1.sections import COMPONENTS
 from agent_r1.trajectory import Annotation, CallRecord, Ending, Trajectory
 
 Attempted = tuple[Trajectory, Question]
@@ -78,6 +79,7 @@ def rollout_metrics(
     questions: Mapping[str, Question],
     annotations: Sequence[Annotation],
     seconds: float,
+    components: Sequence[str] = COMPONENTS,
 ) -> dict[str, float]:
     """`rollout/...` and `reward/<component>` of an iteration; components are means per trajectory.
 
@@ -89,7 +91,7 @@ def rollout_metrics(
     pairs = [(trajectory, questions[trajectory.question_id]) for trajectory in trajectories]
     if not pairs:
         return {}
-    totals: dict[str, float] = dict.fromkeys(COMPONENTS, 0.0)
+    totals: dict[str, float] = dict.fromkeys(components, 0.0)
     for annotation in annotations:
         for parts in annotation.reward_parts.values():
             for name, value in parts.items():

@@ -14,8 +14,9 @@ from transformers import PreTrainedTokenizerBase
 
 from agent_r1.chat import Chat
 from agent_r1.config import Config, parse
-from agent_r1.environments import environments_with
+from agent_r1.environments import Environments, OfDatabase
 from agent_r1.formats.calls import Write
+from agent_r1.own import environment_maker
 from agent_r1.questions.records import Passage, Question
 from agent_r1.tool_calls import ParsedTurn, ToolCall
 from agent_r1.tools.protocol import JsonObject, Tool
@@ -23,8 +24,8 @@ from agent_r1.tools.search import SearchTool
 from agent_r1.trajectory import CallRecord
 
 METHODS = ("direct", "rag", "react", "policy")
-OF_WORLD = ("sql", "lookup")
-"""Tools that ask the built-in world's database."""
+OF_DATABASES = ("sql", "schema", "lookup")
+"""Tools that ask a database."""
 
 ANSWER = "write only the answer, as short as possible, between <answer> and </answer>."
 DIRECT = f"Answer the question: {ANSWER}"
@@ -101,33 +102,48 @@ def react_prompt(tools: Sequence[str], write: Write) -> str:
     )
 
 
-def unfit(method: str, config: Config, passages: Sequence[Passage], database: bool) -> str | None:
-    """Why a method says nothing about questions with these passages, None where it does."""
+def unfit(method: str, config: Config, passages: Sequence[Passage], world: bool) -> str | None:
+    """Why a method says nothing about questions with these passages, of the built-in world or not; None if it does."""
     if method == "rag" and not passages:
         return "there are no passages to search"
-    if method == "react" and not config.tools:
+    if method == "react" and not config.tools and not config.mcp:
         return "the configuration has no tools"
-    needing = [name for name in config.tools if name in OF_WORLD]
-    if method in ("react", "policy") and needing and not database:
+    needing = [name for name in config.tools if name in OF_DATABASES]
+    if method in ("react", "policy") and needing and not world and config.data.databases is None:
         return f"the tool {needing[0]!r} needs the built-in world's database"
     return None
 
 
-def tools_for(methods: Sequence[str], config: Config) -> tuple[str, ...]:
-    """The names of the tools that the methods need between them."""
-    own = config.tools if {"react", "policy"} & set(methods) else ()
-    return tuple(dict.fromkeys((*own, *(["search"] if "rag" in methods else []))))
+def needed(methods: Sequence[str], config: Config) -> Config:
+    """The configuration with the tools that the methods need between them, the search for rag last."""
+    own = bool({"react", "policy"} & set(methods))
+    names = (*(config.tools if own else ()), *(["search"] if "rag" in methods else []))
+    return config.model_copy(update={"tools": tuple(dict.fromkeys(names)), "mcp": config.mcp if own else ()})
 
 
-def retrieve(
-    questions: Sequence[Question], search: Tool, config: Config, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, CallRecord]:
-    """What the search finds for each question's own text, by its id, cut to `rollout.max_observation` tokens."""
-    wide = search.showing(config.search.results) if isinstance(search, SearchTool) else search
-    environments = environments_with(config, [wide], tokenizer)
-    turns = [ParsedTurn([ToolCall(search.name, {"query": question.text})], [], None, "") for question in questions]
-    found = environments.run_calls(turns)
-    return {question.id: record for question, (record,) in zip(questions, found, strict=True)}
+def environments_for(method: str, config: Config, found: Config, opened: Environments) -> Environments:
+    """The environments of a method whose configuration is `found`, over open ones with the tools of `needed`."""
+    kept = [tool for tool in opened.tools if tool.name != "search" or "search" in config.tools]
+    return _over(opened, found, kept if method in ("react", "policy") else [])
+
+
+def retrieve(questions: Sequence[Question], found: Config, opened: Environments) -> dict[str, CallRecord]:
+    """What rag, configured so, finds for each question's own text, by its id, within `rollout.max_observation` tokens.
+
+    It searches with the search tool of `opened`, of which there must be one.
+    """
+    (search,) = (tool for tool in opened.tools if tool.name == "search")
+    wide = search.showing(found.search.results) if isinstance(search, SearchTool) else search
+    turns = [ParsedTurn([ToolCall("search", {"query": question.text})], [], None, "") for question in questions]
+    records = _over(opened, found, [wide]).run_calls(list(zip(questions, turns, strict=True)))
+    return {question.id: record for question, (record,) in zip(questions, records, strict=True)}
+
+
+def _over(opened: Environments, config: Config, tools: Sequence[Tool | OfDatabase]) -> Environments:
+    limits, model = config.rollout, config.model
+    chat = Chat(opened.chat.tokenizer, tools, limits.system_prompt, model.tool_format, model.thinking)
+    make = environment_maker(config.environment)
+    return replace(opened, tools=tools, chat=chat, max_observation=limits.max_observation, make=make)
 
 
 def put(question: Question, given: Mapping[str, CallRecord]) -> Question:
@@ -152,5 +168,6 @@ def _changed(
     }
     tree["search"]["results"] *= searches
     if at_once:
-        tree["tools"], tree["rollout"]["max_turns"] = [], 1
+        tree |= {"tools": [], "mcp": [], "environment": "tools"}
+        tree["rollout"]["max_turns"] = 1
     return parse(tree, "a method's configuration")

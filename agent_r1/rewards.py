@@ -13,12 +13,17 @@ import re
 from collections.abc import Iterable, Sequence
 
 from agent_r1.masks import segments
+from agent_r1.own import own_rewards
 from agent_r1.questions.records import Json, Question
-from agent_r1.sections import RewardConfig
-from agent_r1.trajectory import Annotation, CallRecord, Trajectory, Turn
+from agent_r1.sections import COMPONENTS, RewardConfig
+from agent_r1.trajectory import INTENDED, Annotation, CallRecord, Trajectory, Turn
 
 COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-COMPONENTS = ("outcome", "evidence", "potential", "turn", "malformed", "failed", "repeated", "unanswered")
+
+
+def components(prices: RewardConfig) -> tuple[str, ...]:
+    """The names of all rewards, one's own last."""
+    return (*COMPONENTS, *(own.name for own in prices.own))
 
 
 def score_of(rewards: Iterable[float]) -> float:
@@ -74,15 +79,19 @@ def reward_parts(trajectory: Trajectory, question: Question, prices: RewardConfi
             "malformed": prices.malformed * (any(call.malformed for call in turn.calls) or turn.index == cut_off),
             "failed": prices.failed * any(not call.ok and not call.malformed for call in turn.calls),
             "repeated": prices.repeated * (len(set(keys)) < len(keys) or not earlier.isdisjoint(keys)),
+            "environment": prices.environment * turn.reward,
         }
         earlier.update(keys)
     if trajectory.turns:
         last = parts[trajectory.turns[-1].index]
         last["outcome"] = prices.outcome * trajectory.exact_match
         last["potential"] -= prices.potential * sum(pieces) / gold
-        if trajectory.ending != "answered":
+        if trajectory.ending not in INTENDED:
             last["unanswered"] = prices.unanswered
             last["evidence"] -= prices.evidence * sum(pieces) / gold
+        for own in prices.own:
+            for turn, value in zip(trajectory.turns, own_rewards(own.function, trajectory, question), strict=True):
+                parts[turn.index][own.name] = own.price * value
     return {turn: {name: value for name, value in of.items() if value != 0} for turn, of in parts.items()}
 
 

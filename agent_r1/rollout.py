@@ -13,7 +13,6 @@ from agent_r1.environment import Environment, Step
 from agent_r1.environments import Environments
 from agent_r1.questions.records import Question
 from agent_r1.sampler import Action, ActionRequest, Sampler
-from agent_r1.scoring import exact_match, f1_score
 from agent_r1.sections import RolloutConfig
 from agent_r1.seeds import derive, generator
 from agent_r1.tool_calls import ParsedTurn
@@ -97,7 +96,8 @@ def rollout(
     while active := [(row, one) for row, one in enumerate(live) if one.ending is None]:
         actions = session.act([_request(row, one, config.seed, origin) for row, one in active])
         parsed = [chat.parse(action.ids, action.finished) for action in actions]
-        results = environments.run_calls([_calls_to_run(turn) for turn in parsed])
+        asked = [one.attempt.question for _, one in active]
+        results = environments.run_calls(list(zip(asked, map(_calls_to_run, parsed), strict=True)))
         finished = [place for place, action in enumerate(actions) if action.finished]
         steps = environments.step([(active[place][1].environment, parsed[place], results[place]) for place in finished])
         step_of = dict(zip(finished, steps, strict=True))
@@ -106,7 +106,7 @@ def rollout(
             _advance(one, actions[place], parsed[place], results[place], step, limits)
             if one.ending is None and step is not None:
                 _observe(one, step, environments, limits)
-    return [_finished(one, origin) for one in live]
+    return [_finished(one, environments, origin) for one in live]
 
 
 def _begun(attempts: Sequence[Attempt], environments: Environments, config: Config, origin: Origin) -> list[_Live]:
@@ -198,9 +198,10 @@ def _observe(one: _Live, step: Step, environments: Environments, limits: Rollout
         one.turns[-1] = replace(turn, observation_text="\n".join(shown))
 
 
-def _finished(one: _Live, origin: Origin) -> Trajectory:
+def _finished(one: _Live, environments: Environments, origin: Origin) -> Trajectory:
     assert one.ending is not None
     question = one.attempt.question
+    scored = environments.scores(question, one.answer) if one.score is None else (one.score, one.score)
     return Trajectory(
         run=origin.run,
         iteration=origin.iteration,
@@ -210,7 +211,7 @@ def _finished(one: _Live, origin: Origin) -> Trajectory:
         checkpoint=origin.checkpoint,
         ending=one.ending,
         answer=one.answer,
-        exact_match=exact_match(one.answer, question.answers) if one.score is None else one.score,
-        f1=f1_score(one.answer, question.answers) if one.score is None else one.score,
+        exact_match=scored[0],
+        f1=scored[1],
         turns=tuple(one.turns),
     )

@@ -11,9 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic.config import JsonDict
 
 OPERATIONAL: JsonDict = {"operational": True}
+OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 Hops = Annotated[int, Field(ge=1, le=4)]
 Kind = Literal["compositional", "comparison", "bridge_comparison"]
 Metric = Literal["eval/greedy/exact_match", "eval/greedy/f1", "eval/sampled/exact_match", "eval/sampled/f1"]
+COMPONENTS = (
+    "outcome", "evidence", "potential", "turn", "malformed", "failed", "repeated", "unanswered", "environment",
+)  # fmt: skip
 Estimator = Literal["gae", "group_relative", "leave_one_out", "reinforce_plus_plus"]
 SHORT_NAMES = {"grpo": "group_relative", "rloo": "leave_one_out", "reinforce++": "reinforce_plus_plus"}
 
@@ -93,6 +97,10 @@ class DataConfig(Section):
 
     path: str | None = Field(default=None, description="question file; none: the built-in world")
     format: str = Field(default="auto", description="layout of the file; auto: recognised by its keys")
+    databases: str | None = Field(
+        default=None,
+        description="folder of the databases that questions name, DuckDB or SQLite; none: questions need none",
+    )
     validation_path: str | None = Field(
         default=None, description="validation questions; none: a share of data.path, by their text"
     )
@@ -117,6 +125,9 @@ class WorldConfig(Section):
     kinds: tuple[Kind, ...] = Field(
         default=("compositional",), min_length=1, description="in equal parts where hops allow it"
     )
+    answers: Literal["values", "queries"] = Field(
+        default="values", description="what an answer is: the value, or a query whose result is the value"
+    )
     phrasings: int = Field(default=1, ge=1, le=3, description="ways of naming a relation in questions and passages")
     noise: float = Field(
         default=0.0, ge=0, lt=1, description="share of entities with a distracting passage beside their own"
@@ -131,6 +142,16 @@ class WorldConfig(Section):
         """Of all four splits; each needs a name of its own."""
         one = self.people + self.cities + self.countries + self.companies + self.films
         return one * (3 + self.warm_start_scale)
+
+
+class McpConfig(Section):
+    """An MCP server that offers its tools, started by the run and spoken to over its standard input and output."""
+
+    command: tuple[str, ...] = Field(min_length=1, description="program and arguments")
+    environment: tuple[str, ...] = Field(
+        default=(), description="names of environment variables handed on to it, beside PATH and the like"
+    )
+    start_timeout: float = Field(default=30.0, gt=0, description="seconds for its start")
 
 
 class SearchConfig(Section):
@@ -200,6 +221,18 @@ class RolloutConfig(Section):
     )
 
 
+class OwnRewardConfig(Section):
+    """A reward function of one's own: of a trajectory and its question, a number, or one for each turn."""
+
+    function: str = Field(pattern=OWN, description="module:name")
+    price: float = Field(description="what its values count times")
+
+    @property
+    def name(self) -> str:
+        """The component's name in metrics and in rows."""
+        return self.function.rpartition(":")[2]
+
+
 class RewardConfig(Section):
     """The price list; 0 switches one off. Each counts at most once a turn, outcome and unanswered once in all."""
 
@@ -219,6 +252,8 @@ class RewardConfig(Section):
     failed: float = Field(default=-0.05, le=0, description="a turn with a call that fails or finds nothing")
     repeated: float = Field(default=-0.05, le=0, description="a turn with a call made before in the trajectory")
     unanswered: float = Field(default=-0.2, le=0, description="a trajectory that ends without an answer")
+    environment: float = Field(default=1.0, description="what an environment of one's own says a turn earned, times")
+    own: tuple[OwnRewardConfig, ...] = Field(default=(), description="functions of one's own")
 
 
 class AdvantageConfig(Section):

@@ -62,7 +62,7 @@ def _world_phases(questions: Sequence[Question], environments: Environments, con
         question = _pick(questions, number, config.seed)
         if not environments.tools or rng.random() < settings.expert_share:
             return good(number)
-        actions = sloppy(question, tool, lambda text: _observe(text, environments), rng, write)
+        actions = sloppy(question, tool, lambda text: _observe(text, question, environments), rng, write)
         return _played(actions, question, environments)
 
     yield Phase("curriculum", settings.curriculum_steps, settings.learning_rate, lambda number: good(number, easy))
@@ -72,10 +72,11 @@ def _world_phases(questions: Sequence[Question], environments: Environments, con
 
 def _file_phases(questions: Sequence[Question], environments: Environments, config: Config) -> Iterator[Phase]:
     write = environments.chat.call
+    tools = [tool.name for tool in environments.tools]
     shown = {
         question.id: texts
         for question in questions
-        if (texts := demonstration(question, derive(config.seed, "demonstration", question.id), write))
+        if (texts := demonstration(question, derive(config.seed, "demonstration", question.id), write, tools))
     }
     usable = [question for question in questions if question.id in shown]
     if config.warm_start.steps and not usable:
@@ -108,9 +109,9 @@ def _stride(size: int, seed: int) -> int:
     return stride
 
 
-def _observe(text: str, environments: Environments) -> str:
+def _observe(text: str, question: Question, environments: Environments) -> str:
     chat = environments.chat
-    return "\n".join(call.text for call in environments.run_calls([chat.parse(chat.action(text))])[0])
+    return "\n".join(call.text for call in environments.run_calls([(question, chat.parse(chat.action(text)))])[0])
 
 
 def _played(
@@ -138,7 +139,7 @@ def _played(
             break
         turns.append(Turn(len(turns), segment, tuple(given), ids, (0.0,) * len(ids), text))
         parsed = chat.parse(ids)
-        (results,) = environments.run_calls([parsed])
+        (results,) = environments.run_calls([(question, parsed)])
         (step,) = environments.step([(environment, parsed, results)])
         if step is None:
             raise DataError(f"question {question.id!r}: the environment failed at demonstration's turn {len(turns)}")

@@ -26,7 +26,7 @@ def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable
     """
     with run_lock(home / "runs" / run):
         begun = begin()
-        with status_at_the_end(begun.context), sigterm_is_ctrl_c(), _engine_closed():
+        with status_at_the_end(begun.context), sigterm_is_ctrl_c(), _servers_closed():
             for line in (*begun.lines, rewind(begun.context)):
                 if line:
                     say(line)
@@ -36,12 +36,13 @@ def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable
 
 
 @contextmanager
-def _engine_closed() -> Iterator[None]:
-    """No vLLM server is left at the end."""
+def _servers_closed() -> Iterator[None]:
+    """No vLLM or MCP server is left at the end."""
     try:
         yield
     finally:
         import_module("tasks.engine").close()
+        import_module("agent_r1.own").close()
 
 
 def _import_training() -> None:

@@ -33,7 +33,7 @@ from storage.runs import RunRow
 from storage.stages import StageRow
 from tasks.context import RunContext
 from tasks.stage import intact
-from tasks.versions import code_version, library_versions
+from tasks.versions import code_version, library_versions, own_versions
 
 START_FROM = "start from"
 
@@ -133,7 +133,18 @@ def _check_surroundings(context: RunContext) -> None:
         from tasks import engine
 
         engine.check(context.config)
+    _check_own(context.config)
     check_tracking(context)
+
+
+def _check_own(config: Config) -> None:
+    """What is the user's own code: there, of the right form, and working on one question."""
+    from agent_r1 import own
+
+    if own.names(config) or config.mcp:
+        from agent_r1.dataset import first_question
+
+        own.try_out(config, first_question(config))
 
 
 def check_tracking(context: RunContext) -> None:
@@ -225,7 +236,7 @@ def new_row(context: RunContext, what: str, after: str | None) -> RunRow:
         identity=context.config.identity,
         seed=context.config.seed,
         code_version=code_version(),
-        library_versions=library_versions(),
+        library_versions=library_versions() | own_versions(context.config),
         status="running",
         created_at=now,
         notes=[note] if after is not None else [],
@@ -252,7 +263,8 @@ def _go_on(con: Connection, row: RunRow, config: Config) -> list[str]:
     runs.set_config(con, row.run, config.model_dump(mode="json"))
     known = {"code": row.code_version, **row.library_versions}
     known |= {str(note["what"]): str(note["after"]) for note in row.notes if note["what"] in known}
-    for what, old, new in differing(known, {"code": code_version(), **library_versions()}):
+    now_used = {"code": code_version(), **library_versions(), **own_versions(config)}
+    for what, old, new in differing(known, now_used):
         lines.append(f"warning: {what} is {new} now and was {old}: results may differ")
         runs.add_note(con, row.run, what, old, new, now)
     return lines

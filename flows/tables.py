@@ -19,7 +19,7 @@ from rich.text import Text
 from agent_r1.config import Config
 from agent_r1.evaluation import Score
 from agent_r1.questions.records import Json
-from agent_r1.rewards import COMPONENTS
+from agent_r1.sections import COMPONENTS
 from storage.metrics import MetricRow
 from storage.runs import RunRow
 from storage.stages import StageRow
@@ -201,7 +201,10 @@ def reward_change(run: str, before: Sequence[MetricRow], name: str, after: Seque
     old, new = _values(before), _values(after)
     iterations = sorted({iteration for iteration, key in new if key == REWARD})
     cells: list[list[Json]] = []
-    for label, key in [*((part, f"reward/{part}") for part in COMPONENTS), ("all", REWARD)]:
+    parts = dict.fromkeys(key.removeprefix("reward/") for _, key in (*new, *old) if key.startswith("reward/"))
+    known = [part for part in COMPONENTS if part in parts]
+    names = [*known, *(part for part in parts if part not in known)]
+    for label, key in [*((part, f"reward/{part}") for part in names), ("all", REWARD)]:
         was, now = (_mean([values.get((at, key)) for at in iterations]) for values in (old, new))
         cells.append([label, was, now, None if was is None or now is None else now - was])
     title = f"{run} -> {name}: mean rewards"

@@ -22,8 +22,10 @@ from duckdb import DuckDBPyConnection
 from agent_r1.errors import StoreError, StoreLockedError
 from storage.files import fsync_folder
 
-SCHEMA_VERSION = 1
-MIGRATIONS: dict[int, Callable[[DuckDBPyConnection], None]] = {}
+SCHEMA_VERSION = 2
+MIGRATIONS: dict[int, Callable[[DuckDBPyConnection], object]] = {
+    1: lambda con: con.execute("ALTER TABLE turns ADD COLUMN reward DOUBLE DEFAULT 0"),
+}
 """For each older version the step that leads to the next one. schema.sql always describes the newest."""
 
 SCHEMA = Path(__file__).with_name("schema.sql")

@@ -1,4 +1,4 @@
--- The store: HOME/store.duckdb, one file for all runs. Version 1.
+-- The store: HOME/store.duckdb, one file for all runs. Version 2.
 -- Every row carries the iteration and stage that wrote it or is reached from one that does, so that a stage can be
 -- replaced inside one transaction. `*_at` are UTC. Lists of one row have one length.
 
@@ -73,7 +73,8 @@ CREATE TABLE turns (
     observation_text VARCHAR NOT NULL,
     given_ids INTEGER[] NOT NULL,     -- tokens the world put before the action
     action_ids INTEGER[] NOT NULL,    -- tokens exactly as sampled
-    action_logprobs DOUBLE[] NOT NULL
+    action_logprobs DOUBLE[] NOT NULL,
+    reward DOUBLE DEFAULT 0           -- the environment's own, before rewards.environment
 );
 
 CREATE TABLE annotations (

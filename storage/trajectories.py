@@ -50,7 +50,7 @@ def load(
     turns: dict[str, list[Turn]] = defaultdict(list)
     for trajectory_id, *columns in con.execute(
         f"""SELECT trajectory_id, turn, segment, given_ids, action_ids, action_logprobs, action_text, tool_calls,
-                   observation_text
+                   observation_text, reward
             FROM turns SEMI JOIN (SELECT trajectory_id {wanted}) USING (trajectory_id)
             WHERE run = $run AND iteration = $iteration ORDER BY trajectory_id, turn""",
         keys,
@@ -129,6 +129,7 @@ def _insert_turns(con: DuckDBPyConnection, trajectories: Sequence[Trajectory]) -
         "given_ids": pa.array([turn.given_ids for _, turn in rows], INTS),
         "action_ids": pa.array([turn.action_ids for _, turn in rows], INTS),
         "action_logprobs": pa.array([turn.action_logprobs for _, turn in rows], FLOATS),
+        "reward": pa.array([turn.reward for _, turn in rows], pa.float64()),
     }
     insert(con, "turns", columns)
 
@@ -142,6 +143,7 @@ def _turn(
     action_text: str,
     tool_calls: str,
     observation_text: str,
+    reward: float,
 ) -> Turn:
     return Turn(
         index=index,
@@ -152,6 +154,7 @@ def _turn(
         action_text=action_text,
         calls=tuple(_call(**call) for call in json.loads(tool_calls)),
         observation_text=observation_text,
+        reward=reward,
     )
 
 

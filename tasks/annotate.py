@@ -7,6 +7,7 @@ from prefect.cache_policies import NO_CACHE
 
 from agent_r1.evaluation import rollout_metrics
 from agent_r1.rewards import annotate as price
+from agent_r1.rewards import components
 from storage import annotations, metrics, trajectories
 from tasks.data import load_questions
 from tasks.stage import Receipt, RunContext, Work, run_stage
@@ -29,5 +30,5 @@ def annotated(context: RunContext, iteration: int, sampled_by: str) -> Work:
     return Work(
         {"trajectories": len(sampled), "rows": len(rows)},
         lambda con: annotations.save(con, context.run, iteration, rows),
-        rollout_metrics(sampled, questions, rows, seconds),
+        rollout_metrics(sampled, questions, rows, seconds, components(context.config.rewards)),
     )

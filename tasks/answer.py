@@ -16,14 +16,13 @@ from agent_r1 import model
 from agent_r1.chat import Tokenizer
 from agent_r1.config import Config
 from agent_r1.dataset import Split, of_file, splits
-from agent_r1.environments import environments_with, open_tools
+from agent_r1.environments import Environments, open_environments
 from agent_r1.errors import ConfigError, RunError
 from agent_r1.evaluation import Score, evaluation_metrics, scores
 from agent_r1.hf_sampler import EmbeddedSampler
-from agent_r1.methods import configured, put, retrieve, tools_for
+from agent_r1.methods import configured, environments_for, needed, put, retrieve
 from agent_r1.questions.records import Json, Question
 from agent_r1.sampler import Sampler
-from agent_r1.tools.protocol import Tool
 from agent_r1.trajectory import CallRecord, Purpose, Trajectory
 from agent_r1.vllm_server import Weights
 from agent_r1.world.generate import write_database
@@ -118,25 +117,23 @@ def open_split(
     opened: Opened, config: Config, split: Split, methods: Sequence[str]
 ) -> Iterator[Callable[[str, str], Answered]]:
     """What answers a split's questions by a method, for a run of that name; all methods share their tools."""
-    names = tools_for(methods, config)
     with tempfile.TemporaryDirectory(prefix="agent-r1-") as folder:
         database = Path(folder) / "world.duckdb"
         if split.world is not None:
             write_database(split.world, database)
-        tools = dict(zip(names, open_tools(names, database, split.passages, config.search), strict=True))
-        try:
-            yield lambda method, run: _answered(opened, split, tools, method, run)
-        finally:
-            for tool in tools.values():
-                tool.close()
+        tools = needed(methods, config)
+        with open_environments(tools, database, split.passages, opened.tokenizer) as environments:
+            yield lambda method, run: _answered(opened, config, split, environments, method, run)
 
 
-def _answered(opened: Opened, split: Split, tools: Mapping[str, Tool], method: str, run: str) -> Answered:
-    config, asked = opened.configs[method], {question.id: question for question in split.questions}
-    environments = environments_with(config, [tools[name] for name in config.tools], opened.tokenizer)
-    given = retrieve(split.questions, tools["search"], config, opened.tokenizer) if method == "rag" else {}
+def _answered(
+    opened: Opened, config: Config, split: Split, environments: Environments, method: str, run: str
+) -> Answered:
+    found, asked = opened.configs[method], {question.id: question for question in split.questions}
+    acting = environments_for(method, config, found, environments)
+    given = retrieve(split.questions, found, environments) if method == "rag" else {}
     shown = {key: put(question, given) for key, question in asked.items()}
-    made = opened.sample(lambda sampler: answer(sampler, environments, shown, config, run, 0, MODES))
+    made = opened.sample(lambda sampler: answer(sampler, acting, shown, found, run, 0, MODES))
     return Answered(asked, made, given)
 
 

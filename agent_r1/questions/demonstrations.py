@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Collection
 
 import numpy as np
 
 from agent_r1 import seeds
+from agent_r1.errors import DataError
 from agent_r1.formats import hermes
 from agent_r1.formats.calls import Write
 from agent_r1.questions.records import Json, Question
@@ -22,11 +24,23 @@ _PLAIN = frozenset(re.findall(r"\w+", """
 """))  # fmt: skip
 
 
-def demonstration(question: Question, seed: int, write: Write = hermes.write) -> list[str]:
+def demonstration(
+    question: Question, seed: int, write: Write = hermes.write, tools: Collection[str] = ("search",)
+) -> list[str]:
     """The assistant's texts turn by turn: one call of `search` for every gold passage, then the answer.
 
-    Empty where the question has no gold answer or not all of its evidence. Same question and seed, same texts.
+    For a question about a database: `schema` if it is among the tools, `sql` with a gold query, that query as answer.
+    Where `metadata["demonstration"]` lists calls ({"name", "arguments"}), those instead. Empty where the question has
+    no gold answer or not all of its evidence. Same question and seed, same texts.
     """
+    if not question.answers:
+        return []
+    own = question.metadata.get("demonstration")
+    if own is not None:
+        return [*_own_calls(own, question, write), _answer(question.answers[0])]
+    if question.database is not None:
+        looks = [write("schema", {})] if "schema" in tools else []
+        return [*looks, write("sql", {"query": question.answers[0]}), _answer(question.answers[0])]
     random = seeds.generator(seed, "demonstration", question.id)
     steps = question.metadata.get("decomposition")
     queries = _hop_queries(steps, random) if isinstance(steps, list) else _title_queries(question, random)
@@ -34,7 +48,25 @@ def demonstration(question: Question, seed: int, write: Write = hermes.write) ->
     if unanswerable or not queries or not question.evidence or not question.answers:
         return []
     calls = [write("search", {"query": query}) for query in queries]
-    return [*calls, f"<answer>{question.answers[0].strip()}</answer>"]
+    return [*calls, _answer(question.answers[0])]
+
+
+def _own_calls(calls: Json, question: Question, write: Write) -> list[str]:
+    texts = []
+    for call in calls if isinstance(calls, list) else [calls]:
+        match call:
+            case {"name": str(name), "arguments": dict(arguments)}:
+                texts.append(write(name, arguments))
+            case _:
+                raise DataError(
+                    f"question {question.id!r}: metadata.demonstration: expected a list of objects with name and "
+                    f"arguments, got {call!r}"
+                )
+    return texts
+
+
+def _answer(text: str) -> str:
+    return f"<answer>{text.strip()}</answer>"
 
 
 def _hop_queries(steps: list[Json], random: np.random.Generator) -> list[str]:

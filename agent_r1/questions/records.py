@@ -47,6 +47,12 @@ class Question:
     metadata: Mapping[str, Json] = field(default_factory=dict)
 
     @property
+    def database(self) -> str | None:
+        """The name of the database that the question is about; its answers are then queries, of equal standing."""
+        name = self.metadata.get("database")
+        return name if isinstance(name, str) else None
+
+    @property
     def kind(self) -> str:
         """The kind of reasoning the source names, "" where it names none."""
         return str(self.metadata.get("kind", ""))

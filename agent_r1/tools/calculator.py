@@ -19,6 +19,11 @@ _CHARACTERS = 500
 _DIGITS = 100  # of any whole number on the way
 _SCAN = re.compile(r"(?P<call>[A-Za-z_]\w*\s*\()|(?P<number>(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,]))|[()]")
 
+_NOT_ARITHMETIC = re.compile(
+    r"(?P<sign>[#'\"\\])|(?<![A-Za-z_])(?:0[xX][\dA-Fa-f_]*)?(?P<word>(?:and|or|not|if|else|in|is|for)\b)"
+)
+"""What Python would read past or warn of on stderr: comments, texts, and words that may stand close behind a number."""
+
 
 class Calculator:
     """Arithmetic: + - * / // % ** ( ) abs round min max sqrt, and 1,234 for 1234 outside of a function's brackets."""
@@ -50,8 +55,9 @@ class Calculator:
             return ToolResult(f"error: calculator has no parameter {unknown[0][:50]!r}, only 'expression'", ok=False)
         if len(expression) > _CHARACTERS:
             return ToolResult(f"error: 'expression' is longer than {_CHARACTERS} characters", ok=False)
-        if "#" in expression:  # to Python the rest would be a comment, and go unread
-            return ToolResult("error: 'expression' holds a '#', which is not arithmetic", ok=False)
+        if found := _NOT_ARITHMETIC.search(expression):
+            held = found["sign"] or found["word"]
+            return ToolResult(f"error: 'expression' holds {held!r}, which is not arithmetic", ok=False)
         try:
             tree = ast.parse(_without_thousands_commas(expression.strip()), mode="eval")
             return ToolResult(_show(_value(tree.body)), ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agent_r1.questions.records import Json
 
@@ -31,6 +31,17 @@ class ToolResult:
     text: str
     ok: bool
     sources: tuple[Source, ...] = ()
+
+
+@runtime_checkable
+class Described(Protocol):
+    """What the model is shown of a tool."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> JsonObject: ...
 
 
 class Tool(Protocol):

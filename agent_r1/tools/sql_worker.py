@@ -1,8 +1,8 @@
-"""The process that runs model-written SQL in a cage: read-only, no files, bounded time, memory and output.
+"""The process that runs model-written SQL in a cage: one query a line from stdin, one answer a line to stdout.
 
-Run by file path (`python -P sql_worker.py SETTINGS`), it reads one JSON query a line from stdin and writes one JSON
-answer a line to stdout, and ends when stdin does. It imports only the standard library and duckdb, to start fast.
-Killing it when a query cannot be interrupted is left to the parent, `agent_r1.tools.sql`.
+It ends when stdin does. What a query may do is the engine's file's (`sql_sqlite.py`, `sql_duckdb.py`); this one adds
+the limits of the operating system and makes text or typed values of rows. Killing it when a query cannot be interrupted
+is left to the parent, `sql.py`. It imports only the standard library, the messages and one engine, to start fast.
 """
 
 from __future__ import annotations
@@ -12,188 +12,37 @@ import json
 import os
 import queue
 import signal
-import sqlite3
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from decimal import Decimal
-from typing import Any, Protocol
-from urllib.parse import quote
+from typing import Any, TextIO
+
+from agent_r1.tools.sql_messages import TOO_MUCH_MEMORY, Answer, Database, Refused, Request, Scalar, Settings, Table
 
 MEMORY_BYTES = 2 << 30
-VALUE_BYTES = 16 << 20
+RESULT_CHARACTERS = 4_000_000
 ERROR_CHARACTERS = 500
-ONE_SELECT = "only one SELECT (or EXPLAIN) statement at a time is allowed"
-TOO_SLOW = "time-out: the query took longer than {} seconds and was stopped"
-SQLITE_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
-SQLITE_PRAGMAS = {"table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info"}
-SQLITE_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
-DUCKDB_SETTINGS = {
-    "enable_external_access": "false",
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "allow_persistent_secrets": "false",
-    "python_enable_replacements": "false",
-    "memory_limit": "512MB",
-    "threads": "1",
-    "temp_directory": "",
-    "max_temp_directory_size": "0B",
-    "lock_configuration": "true",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the parent tells the worker, as JSON in its only argument."""
-
-    path: str
-    kind: str
-    max_rows: int
-    max_characters: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the worker tells the parent. `broken`: the worker is of no further use."""
-
-    text: str
-    ok: bool
-    broken: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The head of a result: at most one row more than may be shown."""
-
-    columns: list[str]
-    rows: list[tuple[object, ...]]
-
-
-class Database(Protocol):
-    """An open database that answers one query within the time limit, or raises."""
-
-    def query(self, sql: str, rows: int) -> Table: ...
-
-
-class Refused(Exception):
-    """The query is not allowed, or took too long; the message is for the model."""
-
-
-class SqliteDatabase:
-    """sqlite3 with a read-only file, an authorizer that allows reading alone, and a clock."""
-
-    def __init__(self, path: str, seconds: float) -> None:
-        self._seconds = seconds
-        self._deadline = 0.0
-        with open(path, "rb") as file:
-            write_ahead = file.read(20)[18:20] == b"\x02\x02"
-        # Opening a write-ahead database makes files beside it, unless SQLite may take it for unchanging.
-        unchanging = "&immutable=1" if write_ahead and not os.path.exists(path + "-wal") else ""
-        self._connection = sqlite3.connect(f"file:{quote(path)}?mode=ro{unchanging}", uri=True, isolation_level=None)
-        self._connection.text_factory = lambda value: value.decode("utf-8", "replace")
-        self._connection.execute("PRAGMA query_only = ON")
-        self._connection.execute("PRAGMA trusted_schema = OFF")
-        self._connection.execute("PRAGMA temp_store = MEMORY")
-        self._connection.execute("SELECT name FROM sqlite_master").fetchone()
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        self._connection.set_authorizer(_authorize)
-        self._connection.set_progress_handler(lambda: time.monotonic() > self._deadline, 10_000)
-
-    def query(self, sql: str, rows: int) -> Table:
-        self._deadline = time.monotonic() + self._seconds
-        try:
-            cursor = self._connection.execute(sql)
-            if cursor.description is None:
-                raise Refused(ONE_SELECT)
-            table = Table([str(column[0]) for column in cursor.description], cursor.fetchmany(rows))
-            cursor.close()
-            return table
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            if str(error) == "interrupted":
-                raise Refused(TOO_SLOW.format(self._seconds)) from None
-            if "one statement at a time" in str(error) or str(error) in ("not authorized", "authorization denied"):
-                raise Refused(ONE_SELECT) from None
-            raise
-
-
-class DuckDatabase:
-    """DuckDB, read-only, with locked settings; an interrupt after the time limit."""
-
-    def __init__(self, path: str, seconds: float) -> None:
-        self._seconds = seconds
-        self._duckdb = importlib.import_module("duckdb")
-        self._connection = self._duckdb.connect(path, read_only=True, config=DUCKDB_SETTINGS)
-
-    def query(self, sql: str, rows: int) -> Table:
-        with self._clock() as is_late:
-            try:
-                statements = self._connection.extract_statements(sql)
-                if len(statements) != 1 or statements[0].type.name not in ("SELECT", "EXPLAIN"):
-                    raise Refused(ONE_SELECT)
-                cursor = self._connection.execute(statements[0])
-                return Table([str(column[0]) for column in cursor.description or ()], cursor.fetchmany(rows))
-            except self._duckdb.InterruptException:
-                raise Refused(TOO_SLOW.format(self._seconds)) from None
-            except self._duckdb.Error:
-                if is_late():
-                    raise Refused(TOO_SLOW.format(self._seconds)) from None
-                raise
-
-    @contextmanager
-    def _clock(self) -> Iterator[Callable[[], bool]]:
-        """Interrupts the query when its time is over, and never the next one."""
-        lock = threading.Lock()
-        running, late = True, False
-
-        def interrupt() -> None:
-            nonlocal late
-            with lock:
-                if running:
-                    late = True
-                    self._connection.interrupt()
-
-        timer = threading.Timer(self._seconds, interrupt)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield lambda: late
-        finally:
-            with lock:
-                running = False
-            timer.cancel()
-
-
-def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """SQLite asks this for all that a statement would do."""
-    match action:
-        case sqlite3.SQLITE_FUNCTION:
-            allowed = (second or "").lower() not in SQLITE_FUNCTIONS
-        case sqlite3.SQLITE_PRAGMA:
-            allowed = (first or "").lower() in SQLITE_PRAGMAS
-        case sqlite3.SQLITE_UPDATE:  # what first use of a virtual table looks like; a real one fails on query_only
-            allowed = first == "sqlite_master"
-        case _:
-            allowed = action in SQLITE_READING
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-
-def answer(database: Database, settings: Settings, sql: str) -> Answer:
+def answer(database: Database, settings: Settings, request: Request) -> Answer:
     """Run one query. Whatever goes wrong is an answer: this is the boundary where exceptions end."""
+    limit = settings.max_rows if request.max_rows is None else request.max_rows
     try:
-        return Answer(
-            render(database.query(sql, settings.max_rows + 1), settings.max_rows, settings.max_characters), True
-        )
+        table = database.query(request.query, limit + 1)
+        if request.max_rows is None:
+            return Answer(render(table, limit, settings.max_characters), ok=True)
+        return Answer("", ok=True, columns=table.columns, rows=typed(table, limit))
     except Refused as error:
-        return Answer(str(error), False)
+        return Answer(str(error), ok=False)
+    except MemoryError:
+        return Answer(TOO_MUCH_MEMORY, ok=False, broken=True)
     except Exception as error:
-        broken = isinstance(error, MemoryError) or type(error).__name__ in ("FatalException", "InternalException")
-        return Answer(describe(error, settings.path), False, broken)
+        return Answer(
+            describe(error, settings.path),
+            ok=False,
+            broken=type(error).__name__ in ("FatalException", "InternalException"),
+        )
 
 
 def describe(error: BaseException, path: str) -> str:
@@ -240,29 +89,75 @@ def show(value: object) -> str:
     return str(value).replace("\r", "\\r").replace("\n", "\\n") if value != "" else "''"
 
 
+def typed(table: Table, max_rows: int) -> list[list[Scalar]]:
+    """The rows with values that JSON has. Refused where there are too many rows or characters."""
+    if len(table.rows) > max_rows:
+        raise Refused(f"error: the result has more than {max_rows} rows")
+    rows = [[scalar(value) for value in row] for row in table.rows]
+    if sum(len(value) if isinstance(value, str) else 8 for row in rows for value in row) > RESULT_CHARACTERS:
+        raise Refused(f"error: the result has more than {RESULT_CHARACTERS} characters")
+    return rows
+
+
+def scalar(value: object) -> Scalar:
+    """A value as a QueryResult holds it. A decimal is a whole number where it can be, so that no digit is lost."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return str(value)
+
+
 def cage() -> None:
     """Limits of the operating system, where it has them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business; it closes stdin
+    _limit(("RLIMIT_AS", MEMORY_BYTES), ("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0))
+
+
+def close_the_door() -> None:
+    """No file, pipe or connection can be opened any more, not even by a query that finds a hole in the engine."""
+    _limit(("RLIMIT_NOFILE", 0))
+
+
+def _limit(*limits: tuple[str, int]) -> None:
     try:
         resource: Any = importlib.import_module("resource")
     except ImportError:
         return
-    for name, limit in (("RLIMIT_AS", MEMORY_BYTES), ("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0)):
+    for name, limit in limits:
         try:
             resource.setrlimit(getattr(resource, name), (limit, limit))
         except (AttributeError, ValueError, OSError):  # macOS refuses some
             continue
 
 
-def main() -> None:
-    settings = Settings(**json.loads(sys.argv[1]))
-    replies = sys.stdout
-    requests: queue.Queue[str] = queue.Queue()
+def connect(settings: Settings) -> Database:
+    if settings.kind == "sqlite":
+        return importlib.import_module("agent_r1.tools.sql_sqlite").SqliteDatabase(settings.path, settings.seconds)
+    return importlib.import_module("agent_r1.tools.sql_duckdb").DuckDatabase(settings.path, settings.seconds)
+
+
+def _take_stdout() -> TextIO:
+    """The way to the parent, which nothing but this file can write to: file descriptor 1 leads nowhere from here on."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return replies
+
+
+def main(settings_json: str) -> None:
+    settings = Settings(**json.loads(settings_json))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business; it closes stdin
+    os.environ.clear()  # of the process too, so that a library's getenv finds nothing
+    replies = _take_stdout()
+    requests: queue.Queue[Request] = queue.Queue()
 
     def read() -> None:
         """Apart from the queries, so that the worker ends with its parent even in the middle of one."""
         for line in sys.stdin:
-            requests.put(json.loads(line))
+            requests.put(Request(**json.loads(line)))
         os._exit(0)
 
     def reply(message: Answer) -> None:
@@ -272,15 +167,11 @@ def main() -> None:
     cage()
     threading.Thread(target=read, daemon=True).start()
     try:
-        open_database = SqliteDatabase if settings.kind == "sqlite" else DuckDatabase
-        database: Database = open_database(settings.path, settings.seconds)
+        database = connect(settings)
     except Exception as error:
-        reply(Answer(describe(error, settings.path), False, broken=True))
+        reply(Answer(describe(error, settings.path), ok=False, broken=True))
         return
-    reply(Answer("ready", True))
+    close_the_door()
+    reply(Answer("ready", ok=True))
     while True:
         reply(answer(database, settings, requests.get()))
-
-
-if __name__ == "__main__":
-    main()

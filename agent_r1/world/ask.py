@@ -7,11 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agent_r1.questions.records import Evidence, Question
+from agent_r1.questions.records import Evidence, Json, Question
 from agent_r1.sections import WorldConfig
 from agent_r1.seeds import generator
-from agent_r1.world.generate import World
-from agent_r1.world.relations import BRIDGES, EARLIER, HOPS_OF_KIND, TABLES, Relation, relation_of, sentence_of
+from agent_r1.world.generate import DATABASE, World
+from agent_r1.world.relations import (
+    BRIDGES,
+    EARLIER,
+    HOPS_OF_KIND,
+    TABLES,
+    Relation,
+    relation_of,
+    sentence_of,
+    table_of,
+)
 
 Fact = tuple[str, str, str]
 
@@ -26,7 +35,8 @@ def ask(world: World, config: WorldConfig, count: int, each_kind_alike: bool = F
 
     `each_kind_alike`: equal parts of every kind with every number of hops instead.
     """
-    prefix = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:8]
+    unsaid = {"answers"} if config.answers == "values" else None  # so that ids stay what they were before it was a key
+    prefix = hashlib.sha256(config.model_dump_json(exclude=unsaid).encode()).hexdigest()[:8]
     rng = generator(config.seed, "world", "questions", world.split)
     cycle = shapes(config)
     if each_kind_alike:
@@ -37,6 +47,9 @@ def ask(world: World, config: WorldConfig, count: int, each_kind_alike: bool = F
         hops, kinds = cycle[number % len(cycle)]
         kind = kinds[(number // len(cycle)) % len(kinds)]
         text, answer, facts = _new(world, config, kind, hops, rng, seen)
+        metadata: dict[str, Json] = {"kind": kind, "facts": [list(fact) for fact in facts]}
+        if config.answers == "queries":
+            answer, metadata["database"] = query(facts), DATABASE
         questions.append(
             Question(
                 id=f"world-{prefix}-{world.split}-{number:06d}",
@@ -45,10 +58,19 @@ def ask(world: World, config: WorldConfig, count: int, each_kind_alike: bool = F
                 evidence=tuple(Evidence(s, sentence_of(world.kind_of[s], relation)) for s, relation, _ in facts),
                 hops=hops,
                 dataset="world",
-                metadata={"kind": kind, "facts": [list(fact) for fact in facts]},
+                metadata=metadata,
             )
         )
     return questions
+
+
+def query(facts: Sequence[Fact]) -> str:
+    """The query for the object of the last fact of a chain, from the subject of the first."""
+    found = f"'{facts[0][0]}'"
+    for number, (_, relation, _) in enumerate(facts):
+        asked = f"SELECT {relation} FROM {table_of(relation)} WHERE name = {found}"
+        found = asked if number == len(facts) - 1 else f"({asked})"
+    return found
 
 
 def _new(

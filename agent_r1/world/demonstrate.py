@@ -13,7 +13,8 @@ import numpy as np
 from agent_r1.formats import hermes
 from agent_r1.formats.calls import Write
 from agent_r1.questions.records import Question
-from agent_r1.world.relations import TABLES
+from agent_r1.world.ask import query
+from agent_r1.world.relations import TABLES, table_of
 
 Observe = Callable[[str], str]
 """Runs the calls of an action's text and returns what the agent sees."""
@@ -53,11 +54,7 @@ def _choice(facts: Sequence[tuple[str, str, str]]) -> str:
     first, second = dict.fromkeys(subject for subject, asked, _ in facts if asked == facts[0][1])
     if first != one:  # a bridge: the earlier person leads back to the film
         earlier = f"if({earlier} = '{one}', '{first}', '{second}')"
-    return f"SELECT {earlier} FROM {_table(relation)} WHERE name IN ('{one}', '{other}')"
-
-
-def _table(relation: str) -> str:
-    return next(kind for kind, relations in TABLES.items() if relation in [r.name for r in relations])
+    return f"SELECT {earlier} FROM {table_of(relation)} WHERE name IN ('{one}', '{other}')"
 
 
 def sloppy(
@@ -67,6 +64,7 @@ def sloppy(
     facts = facts_of(question)
     relations = [relation for _, relation, _ in facts]
     answer = facts[0][0]
+    chosen: list[tuple[str, str, str]] = []
     instead: dict[str, str] = {}  # what was found where a good demonstration finds a fact's object
     for subject, relation, value in facts:
         entity = instead.get(subject, subject)
@@ -74,6 +72,7 @@ def sloppy(
         seen = observe(text := call(tool, entity, asked, write))
         yield text
         answer = instead[value] = _found(seen, tool, entity, asked) or entity
+        chosen.append((entity, asked, answer))
         if rng.random() < STOP_EARLY:
             break
     else:
@@ -82,7 +81,7 @@ def sloppy(
             seen = observe(text := write(tool, {"query": _choice(found)}))
             yield text
             answer = _found(seen, tool, "", "") or answer
-    yield f"<answer>{answer}</answer>"
+    yield f"<answer>{answer if question.database is None else query(chosen)}</answer>"
 
 
 def _found(seen: str, tool: str, entity: str, relation: str) -> str | None:
@@ -104,7 +103,7 @@ def call(tool: str, entity: str, relation: str, write: Write = hermes.write) -> 
     if tool == "lookup":
         arguments = {"entity": entity, "relation": relation}
     elif tool == "sql":
-        arguments = {"query": f"SELECT {relation} FROM {_table(relation)} WHERE name = '{entity}'"}
+        arguments = {"query": f"SELECT {relation} FROM {table_of(relation)} WHERE name = '{entity}'"}
     else:
         arguments = {"query": f"{entity} {relation.replace('_', ' ')}"}
     return write(tool, arguments)

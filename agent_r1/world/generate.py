@@ -18,6 +18,7 @@ from agent_r1.seeds import generator
 from agent_r1.world.names import disjoint
 from agent_r1.world.relations import TABLES, YEARS
 
+DATABASE = "world"  # what questions and the file call the database of a split
 SPLITS = ("warm_start", "train", "validation", "test")
 
 

@@ -73,6 +73,11 @@ def relation_of(kind: str, name: str) -> Relation:
     return next(relation for relation in TABLES[kind] if relation.name == name)
 
 
+def table_of(relation: str) -> str:
+    """The table that has a relation; none has two."""
+    return next(kind for kind, relations in TABLES.items() if relation in [each.name for each in relations])
+
+
 def sentence_of(kind: str, name: str) -> int:
     """The sentence of an entity's passage that states a relation; sentence 0 says what the entity is."""
     return 1 + [relation.name for relation in TABLES[kind]].index(name)

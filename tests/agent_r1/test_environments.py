@@ -13,13 +13,17 @@ import pytest
 from scripted import FakeTool, call
 
 from agent_r1.chat import Chat
+from agent_r1.config import Config
 from agent_r1.environments import MAX_CALLS, Environments, open_tools
-from agent_r1.questions.records import Passage
-from agent_r1.sections import SearchConfig
+from agent_r1.questions.records import Passage, Question
 from agent_r1.tool_calls import ParsedTurn, parse
 from agent_r1.tools import concurrently
+from agent_r1.tools.databases import Databases
 from agent_r1.tools.protocol import JsonObject, Source, ToolResult
 from agent_r1.world.relations import TABLES
+
+QUESTION = Question("q", "Where?")
+NONE = Databases("nowhere")
 
 
 def environment(chat: Chat, *tools: FakeTool, timeout: float = 5.0, limit: int = 500) -> Environments:
@@ -30,6 +34,10 @@ def turn(*texts: str) -> ParsedTurn:
     return parse("\n".join(texts))
 
 
+def asked(*texts: str) -> tuple[Question, ParsedTurn]:
+    return QUESTION, turn(*texts)
+
+
 def failing(arguments: JsonObject) -> ToolResult:
     raise RuntimeError(f"no {arguments['x']}" + "!" * 1000)
 
@@ -37,7 +45,7 @@ def failing(arguments: JsonObject) -> ToolResult:
 def test_calls_are_run_and_recorded_in_order(chat: Chat) -> None:
     """D7, D10: one record for each call."""
     tool = FakeTool("look")
-    (records,) = environment(chat, tool).run_calls([turn(call("a"), call("b"), call("a"))])
+    (records,) = environment(chat, tool).run_calls([asked(call("a"), call("b"), call("a"))])
     assert [record.text for record in records] == ["saw a", "saw b", "saw a"]
     assert [record.arguments for record in records] == [{"x": "a"}, {"x": "b"}, {"x": "a"}]
     assert all(record.ok and not record.malformed and record.name == "look" for record in records)
@@ -45,7 +53,7 @@ def test_calls_are_run_and_recorded_in_order(chat: Chat) -> None:
 
 
 def test_results_go_to_the_turn_that_asked(chat: Chat) -> None:
-    turns = [turn(call("a"), call("nope", "other")), turn("nothing"), turn(call("b"))]
+    turns = [asked(call("a"), call("nope", "other")), asked("nothing"), asked(call("b"))]
     records = environment(chat, FakeTool("look")).run_calls(turns)
     assert [[record.text for record in of] for of in records] == [
         ["saw a", "error: unknown tool 'other'; there is look"],
@@ -56,7 +64,7 @@ def test_results_go_to_the_turn_that_asked(chat: Chat) -> None:
 
 def test_an_unknown_tool_is_malformed_and_the_known_ones_are_named(chat: Chat) -> None:
     """D12."""
-    (records,) = environment(chat, FakeTool("look"), FakeTool("find")).run_calls([turn(call("a", "nope"))])
+    (records,) = environment(chat, FakeTool("look"), FakeTool("find")).run_calls([asked(call("a", "nope"))])
     assert records[0].malformed
     assert not records[0].ok
     assert records[0].text == "error: unknown tool 'nope'; there is look, find"
@@ -64,7 +72,7 @@ def test_an_unknown_tool_is_malformed_and_the_known_ones_are_named(chat: Chat) -
 
 def test_malformed_calls_come_last_and_say_what_is_wrong(chat: Chat) -> None:
     """D2."""
-    (records,) = environment(chat, FakeTool("look")).run_calls([turn("<tool_call>{,}</tool_call>", call("a"))])
+    (records,) = environment(chat, FakeTool("look")).run_calls([asked("<tool_call>{,}</tool_call>", call("a"))])
     assert [record.text.split(":")[0] for record in records] == ["saw a", "error"]
     assert (records[1].name, records[1].malformed, records[1].ok) == ("", True, False)
 
@@ -72,7 +80,7 @@ def test_malformed_calls_come_last_and_say_what_is_wrong(chat: Chat) -> None:
 def test_a_tool_that_raises_is_a_failed_call_with_a_limited_text_and_others_go_on(chat: Chat) -> None:
     """D8."""
     world = environment(chat, FakeTool("bad", failing), FakeTool("look"), limit=10_000)
-    records = world.run_calls([turn(call("a", "bad"), call("b"))])[0]
+    records = world.run_calls([asked(call("a", "bad"), call("b"))])[0]
     assert records[0].text.startswith("error: RuntimeError: no a!")
     assert len(records[0].text) <= 300
     assert not records[0].ok
@@ -82,7 +90,7 @@ def test_a_tool_that_raises_is_a_failed_call_with_a_limited_text_and_others_go_o
 
 def test_more_calls_than_allowed_are_not_run_and_the_agent_is_told(chat: Chat) -> None:
     tool = FakeTool("look")
-    (records,) = environment(chat, tool).run_calls([turn(*(call(str(number)) for number in range(MAX_CALLS + 2)))])
+    (records,) = environment(chat, tool).run_calls([asked(*(call(str(number)) for number in range(MAX_CALLS + 2)))])
     assert len(tool.seen) == MAX_CALLS
     assert len(records) == MAX_CALLS + 1
     assert records[-1].text.startswith(f"error: only the first {MAX_CALLS} of {MAX_CALLS + 2} calls")
@@ -97,7 +105,7 @@ def test_a_turn_s_observation_is_limited_and_what_was_cut_is_no_source(chat: Cha
         )
 
     for calls in (1, 3):
-        (records,) = environment(chat, FakeTool("look", reply), limit=60).run_calls([turn(*[call("a")] * calls)])
+        (records,) = environment(chat, FakeTool("look", reply), limit=60).run_calls([asked(*[call("a")] * calls)])
         assert sum(len(chat.plain(record.text)) for record in records) <= 60
         assert all(record.text.endswith(" [cut]") for record in records)
         assert all(record.sources == (Source("p", 0, 0, 5),) for record in records)
@@ -108,7 +116,7 @@ def test_a_source_that_ends_where_the_text_was_cut_is_in_view(chat: Chat) -> Non
     _, shown = chat.cut(text, 60)
     sources = (Source("p", 0, 0, shown), Source("p", 1, 0, shown + 1))
     tool = FakeTool("look", lambda _: ToolResult(text, True, sources))
-    assert environment(chat, tool, limit=60).run_calls([turn(call("a"))])[0][0].sources == sources[:1]
+    assert environment(chat, tool, limit=60).run_calls([asked(call("a"))])[0][0].sources == sources[:1]
 
 
 class Hang:
@@ -127,7 +135,7 @@ def test_a_call_that_hangs_is_given_up_and_no_other_is_harmed(chat: Chat) -> Non
     """D9, D14: one of four trajectories hangs."""
     hang = Hang()
     world = environment(chat, FakeTool("look", hang), timeout=0.3)
-    records = world.run_calls([turn(call(x)) for x in ("a", "hang", "b", "c")])
+    records = world.run_calls([asked(call(x)) for x in ("a", "hang", "b", "c")])
     hang.let_go.set()
     assert [of[0].text for of in records] == ["saw a", "error: no answer within 0.3 seconds", "saw b", "saw c"]
     assert [of[0].ok for of in records] == [True, False, True, True]
@@ -194,13 +202,14 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_search_shows_as_much_as_the_configuration_says(database: Path) -> None:
     passages = [Passage(name, name, "fog and rain") for name in ("p", "q", "r")]
-    (tool,) = open_tools(("search",), database, passages, SearchConfig(results=2, max_characters=3))
+    settings = Config.model_validate({"tools": ["search"], "search": {"results": 2, "max_characters": 3}})
+    (tool,) = open_tools(settings, database, passages, NONE)
     assert tool.call({"query": "fog"}).text == "[1] p\nfog…\n\n[2] q\nfog…"
 
 
 def test_the_tools_of_a_configuration_are_opened_in_its_order(database: Path) -> None:
     names = ("calculator", "search", "lookup", "sql")
-    tools = open_tools(names, database, [Passage("p", "Title", "Text")], SearchConfig())
+    tools = open_tools(Config(tools=names), database, [Passage("p", "Title", "Text")], NONE)
     assert tuple(tool.name for tool in tools) == names
     for tool in tools:
         function = tool.schema["function"]

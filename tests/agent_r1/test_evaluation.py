@@ -67,6 +67,7 @@ def test_endings_add_up() -> None:
     endings = {ending: found[f"eval/greedy/ending/{ending}"] for ending in get_args(Ending)}
     assert endings == {
         "answered": 0.5, "no_answer": 0, "truncated": 0.25, "max_turns": 0, "context_full": 0, "prompt_too_long": 0.25,
+        "done": 0, "environment_failed": 0,
     }  # fmt: skip
 
 

@@ -1,6 +1,5 @@
-"""The SQL tool: what it shows, and that no query gets out of its cage, whichever database it is asked of."""
+"""The SQL tool: what it shows, and how it starts, times and ends its worker. What it refuses is in test_cage.py."""
 
-import hashlib
 import os
 import signal
 import sqlite3
@@ -136,141 +135,6 @@ def test_looking_at_the_schema_is_allowed(tools: dict[str, SqlTool], kind: str, 
     assert tools[kind].call({"query": query}).ok
 
 
-ATTACKS = {
-    "sqlite": [
-        "ATTACH 'x.db' AS x",
-        "ATTACH ':memory:' AS x",
-        "ATTACH 'file:x.db?mode=rwc' AS x",
-        "DETACH main",
-        "PRAGMA user_version = 9",
-        "PRAGMA query_only = OFF",
-        "PRAGMA writable_schema = ON",
-        "PRAGMA journal_mode = WAL",
-        "PRAGMA temp_store_directory = '.'",
-        "SELECT * FROM pragma_database_list",
-        "INSERT INTO city VALUES ('x', 1, 1)",
-        "UPDATE city SET name = 'x'",
-        "UPDATE sqlite_master SET sql = 'x'",
-        "DELETE FROM city",
-        "REPLACE INTO city VALUES ('x', 1, 1)",
-        "WITH x AS (SELECT 1) DELETE FROM city",
-        "INSERT INTO city VALUES ('x', 1, 1) RETURNING name",
-        "EXPLAIN DELETE FROM city",
-        "DROP TABLE city",
-        "CREATE TABLE x (a)",
-        "CREATE TEMP TABLE x (a)",
-        "CREATE TEMP VIEW x AS SELECT 1",
-        "CREATE TEMP TRIGGER x AFTER INSERT ON city BEGIN SELECT 1; END",
-        "CREATE VIRTUAL TABLE x USING fts5(a)",
-        "ALTER TABLE city ADD COLUMN x",
-        "VACUUM",
-        "VACUUM INTO 'x.db'",
-        "REINDEX",
-        "ANALYZE",
-        "BEGIN IMMEDIATE",
-        "SAVEPOINT x",
-        "COMMIT",
-        "SELECT load_extension('x')",
-        "SELECT readfile('/etc/passwd')",
-        "SELECT writefile('x', 'y')",
-        "SELECT fts3_tokenizer('simple')",
-        "SELECT zeroblob(1000000000)",
-        "SELECT 1; DROP TABLE city",
-        "SELECT 1; SELECT 2",
-        "-- nothing",
-        ";",
-        "SELECT \x00",
-        "SELECT '\ud800'",
-        "SELECT " + "(" * 5000 + "1" + ")" * 5000,
-        "SELECT * FROM nope",
-        "SELEC 1",
-        "x" * 30_000,
-    ],
-    "duckdb": [
-        "ATTACH 'x.duckdb' AS x",
-        "ATTACH ':memory:' AS x",
-        "DETACH world",
-        "USE memory",
-        "COPY city TO 'x.csv'",
-        "COPY (SELECT 1) TO '/dev/stdout'",
-        "EXPLAIN ANALYZE COPY city TO 'x.csv'",
-        "EXPORT DATABASE 'x'",
-        "IMPORT DATABASE 'x'",
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "SELECT * FROM read_blob('/etc/passwd')",
-        "SELECT * FROM read_json('/etc/passwd')",
-        "SELECT * FROM read_parquet('https://example.com/x')",
-        "SELECT * FROM '/etc/passwd'",
-        "SELECT * FROM glob('/*')",
-        "SELECT * FROM sniff_csv('/etc/passwd')",
-        "SELECT * FROM sqlite_scan('x.db', 'x')",
-        "SELECT * FROM read_duckdb('other.duckdb')",
-        "SELECT * FROM query('DROP TABLE city')",
-        "WITH x AS (DELETE FROM city RETURNING *) SELECT * FROM x",
-        "SELECT * FROM requests",
-        "INSTALL httpfs",
-        "LOAD httpfs",
-        "SET enable_external_access = true",
-        "SET threads = 8",
-        "RESET lock_configuration",
-        "PRAGMA enable_profiling",
-        "PRAGMA database_list",
-        "CALL pragma_version()",
-        "CHECKPOINT",
-        "VACUUM",
-        "INSERT INTO city VALUES ('x', 1, true)",
-        "INSERT INTO city VALUES ('x', 1, true) RETURNING name",
-        "EXPLAIN ANALYZE DELETE FROM city",
-        "DELETE FROM city",
-        "DROP TABLE city",
-        "CREATE TABLE x (a INTEGER)",
-        "CREATE TEMP TABLE x AS SELECT 1",
-        "CREATE MACRO x() AS 1",
-        "CREATE SECRET x (TYPE s3)",
-        "PREPARE x AS SELECT 1",
-        "EXECUTE x",
-        "SET VARIABLE x = 1",
-        "BEGIN",
-        "PIVOT city ON name",
-        "SELECT 1; DROP TABLE city",
-        "SELECT 1; SELECT 2",
-        "-- nothing",
-        ";",
-        "SELECT \x00",
-        "SELECT '\ud800'",
-        "SELECT " + "(" * 5000 + "1" + ")" * 5000,
-        "SELECT getenv('HOME')",
-        "SELECT * FROM nope",
-        "SELEC 1",
-        "x" * 30_000,
-    ],
-}
-
-
-@pytest.mark.parametrize(("kind", "query"), [(kind, query) for kind in KINDS for query in ATTACKS[kind]])
-def test_hostile_query_is_refused_and_leaves_no_trace(
-    databases: dict[str, Path],
-    tools: dict[str, SqlTool],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    query: str,
-) -> None:
-    path = databases[kind]
-    monkeypatch.chdir(tmp_path)
-    files, digest = sorted(path.parent.iterdir()), hashlib.sha256(path.read_bytes()).hexdigest()
-    result = tools[kind].call({"query": query})
-    assert not result.ok
-    assert result.text.encode()
-    assert str(path.parent) not in result.text
-    assert len(result.text) < 600
-    assert tools[kind].call({"query": "SELECT count(*) AS n FROM city"}).text == "n\n2"
-    assert sorted(path.parent.iterdir()) == files
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_endless_query_is_interrupted_and_the_worker_lives_on(databases: dict[str, Path], kind: str) -> None:
     tool = SqlTool(databases[kind], seconds=0.2, kill_seconds=10)
@@ -392,6 +256,60 @@ def test_database_that_another_process_writes_is_a_failure_without_its_path(tmp_
     assert str(tmp_path) not in result.text
     assert tool.call({"query": "SELECT a FROM t"}).text == "a\n7"
     tool.close()
+
+
+def test_result_has_the_values_with_their_types(tmp_path: Path) -> None:
+    path = make("sqlite", tmp_path / "a.db", "CREATE TABLE t AS SELECT 1 AS a")
+    tool = SqlTool(path)
+    found = tool.result("SELECT 1 AS a, 2.5, 'x', NULL, x'00ff' UNION ALL SELECT 2, 1e999, '', 0, 1")
+    tool.close()
+    assert found.columns == ("a", "2.5", "'x'", "NULL", "x'00ff'")
+    assert found.rows == ((1, 2.5, "x", None, "00ff"), (2, float("inf"), "", 0, 1))
+    assert found.error is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("true", True),
+        ("1.00::DECIMAL(5, 2)", 1),
+        ("1.50::DECIMAL(5, 2)", 1.5),
+        ("170141183460469231731687303715884105727", 170141183460469231731687303715884105727),
+        ("DATE '2020-02-29'", "2020-02-29"),
+        ("TIMESTAMP '2020-02-29 12:00:00'", "2020-02-29 12:00:00"),
+        ("TIMESTAMPTZ '2020-02-29 12:00:00+00'", "2020-02-29 12:00:00+00:00"),
+        ("TIME '12:00:00'", "12:00:00"),
+        ("INTERVAL 1 DAY", "1 day, 0:00:00"),
+        ("'\\xff'::BLOB", "ff"),
+        ("[1, NULL]", "[1, None]"),
+        ("'00000000-0000-0000-0000-000000000001'::UUID", "00000000-0000-0000-0000-000000000001"),
+    ],
+)
+def test_result_holds_duckdb_s_types_as_what_json_has(tools: dict[str, SqlTool], value: str, expected: object) -> None:
+    found = tools["duckdb"].result(f"SELECT {value} AS v")
+    assert (found.error, found.rows) == (None, ((expected,),))
+    assert type(found.rows[0][0]) is type(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_result_with_more_rows_than_allowed_is_an_error_and_exactly_as_many_is_none(
+    tools: dict[str, SqlTool], kind: str
+) -> None:
+    found = tools[kind].result("SELECT name FROM city", max_rows=1)
+    assert (found.columns, found.rows) == ((), ())
+    assert found.error is not None
+    assert "more than 1 rows" in found.error
+    assert len(tools[kind].result("SELECT name FROM city", max_rows=2).rows) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_result_is_of_the_same_cage(tools: dict[str, SqlTool], kind: str) -> None:
+    for query in ("DELETE FROM city", "SELECT 1; SELECT 2", "SELECT nope", "SELECT random()", "", "x" * 30_000):
+        assert tools[kind].result(query).error, query
+    huge = {"sqlite": "SELECT hex(zeroblob(3000000))", "duckdb": "SELECT repeat('x', 6000000)"}[kind]
+    error = tools[kind].result(huge).error
+    assert error is not None
+    assert "characters" in error
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from agent_r1.environments import Environments, open_tools
 from agent_r1.errors import DataError
 from agent_r1.model import Policy, create
 from agent_r1.questions.records import Evidence, Json, Passage, Question
-from agent_r1.sections import SearchConfig
+from agent_r1.tools.databases import Databases
 from agent_r1.warm_start import warm_start
 from agent_r1.world.generate import write_database
 
@@ -52,7 +52,7 @@ def environment(policy: Policy, settings: Config, folder: Path) -> Iterator[tupl
     split = splits(settings)[0]
     assert split.world is not None
     write_database(split.world, folder / "w.duckdb")
-    tools = open_tools(settings.tools, folder / "w.duckdb", split.passages, settings.search)
+    tools = open_tools(settings, folder / "w.duckdb", split.passages, Databases(folder))
     yield list(split.questions), Environments(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
 
 
@@ -145,7 +145,7 @@ def test_demonstrations_are_learned(policy: Policy, tmp_path: Path) -> None:
 
 def test_real_questions_are_demonstrated_with_their_evidence(policy: Policy, tmp_path: Path) -> None:
     settings = file_config(steps=2)
-    tools = open_tools(("search",), tmp_path, FILE_QUESTION.passages, SearchConfig())
+    tools = open_tools(file_config(), tmp_path, FILE_QUESTION.passages, Databases(tmp_path))
     pupil = copied(policy)
     world = Environments(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
     metrics = warm_start(pupil, [FILE_QUESTION], world, settings)
@@ -154,7 +154,7 @@ def test_real_questions_are_demonstrated_with_their_evidence(policy: Policy, tmp
 
 
 def test_questions_that_cannot_be_demonstrated_are_a_data_error(policy: Policy, tmp_path: Path) -> None:
-    tools = open_tools(("search",), tmp_path, FILE_QUESTION.passages, SearchConfig())
+    tools = open_tools(file_config(), tmp_path, FILE_QUESTION.passages, Databases(tmp_path))
     world = Environments(tools, Chat(policy.tokenizer, tools, ""), 10.0, 128)
     with pytest.raises(DataError, match=r"warm_start\.steps"):
         warm_start(copied(policy), [replace(FILE_QUESTION, evidence=())], world, file_config(steps=1))

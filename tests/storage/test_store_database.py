@@ -315,3 +315,13 @@ def test_a_forked_child_reads_the_store_with_an_engine_of_its_own(store: Store) 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 41
     with store.read() as con:
         assert count(con) == 1
+
+
+def test_turns_of_a_store_of_version_1_get_no_reward_from_an_environment(store: Store) -> None:
+    with store.write() as con:
+        con.execute("ALTER TABLE turns DROP COLUMN reward")
+        con.execute("INSERT INTO turns VALUES ('r', 1, 't', 0, 0, 'x', '[]', '', [1], [2], [-0.5])")
+        con.execute("UPDATE store SET schema_version = 1")
+    with store.read() as con:
+        assert con.execute("SELECT action_text, reward FROM turns").fetchall() == [("x", 0.0)]
+        assert con.execute("SELECT schema_version FROM store").fetchall() == [(SCHEMA_VERSION,)]

@@ -35,7 +35,7 @@ CALLED = Turn(
     ),
     observation_text="東京",
 )
-ANSWERED = Turn(1, 0, (9, 9), (3, 2), (-0.5, -0.25), "<answer>東京</answer>")
+ANSWERED = Turn(1, 0, (9, 9), (3, 2), (-0.5, -0.25), "<answer>東京</answer>", reward=0.1)
 ONE = Trajectory("r", 1, "train", "q1", 0, 0, "answered", "東京", 1.0, 0.5, (CALLED, ANSWERED))
 NONE = Trajectory("r", 1, "train", "q1", 1, 0, "prompt_too_long", None, 0.0, 0.0, ())
 EMPTY_ANSWER = Trajectory("r", 1, "train", "q0", 0, 0, "answered", "", 0.0, 0.0, (replace(ANSWERED, index=0),))
