@@ -26,6 +26,11 @@ def _of_questions(config: Config) -> list[str]:
             found.append(f"tools: unknown tool {name!r}; known are {', '.join(sorted(known_tools))}")
     if len(set(config.tools)) != len(config.tools):
         found.append(f"tools: a tool is named twice in {list(config.tools)}")
+    for key in ("corpus", "url"):
+        if getattr(config.search, key) is not None and "search" not in config.tools:
+            found.append(f"search.{key} is set, but 'search' is not among the tools")
+    if config.search.corpus is not None and config.search.url is not None:
+        found.append("search.corpus and search.url are both set: search looks in one place")
     if config.data.path is not None:
         for name in {"sql", "lookup"} & set(config.tools):
             found.append(f"tools: {name!r} needs the built-in world's database, but data.path is set")

@@ -16,6 +16,7 @@ from agent_r1.sections import SearchConfig
 from agent_r1.tool_calls import ParsedTurn, ToolCall
 from agent_r1.tools.calculator import Calculator
 from agent_r1.tools.concurrently import run
+from agent_r1.tools.finder import Finder
 from agent_r1.tools.protocol import Tool, ToolResult
 from agent_r1.tools.search import SearchTool
 from agent_r1.tools.sql import SqlTool
@@ -26,9 +27,9 @@ MAX_CALLS = 8
 
 
 def open_tools(
-    names: Sequence[str], database: Path, passages: Sequence[Passage], search: SearchConfig
+    names: Sequence[str], database: Path, passages: Sequence[Passage] | Finder, search: SearchConfig
 ) -> tuple[Tool, ...]:
-    """The tools of a configuration, over one split's database (where it has one) and passages."""
+    """The tools of a configuration, over one split's database (where it has one) and passages, or their finder."""
     makers: dict[str, Callable[[], Tool]] = {
         "search": lambda: SearchTool(passages, search.results, search.max_characters),
         "sql": lambda: SqlTool(database),
@@ -83,7 +84,7 @@ class Environment:
 
 @contextmanager
 def open_environment(
-    config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
+    config: Config, database: Path, passages: Sequence[Passage] | Finder, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Environment]:
     """The environment of a configuration for a policy's tokenizer; its tools are closed at the end."""
     tools = open_tools(config.tools, database, passages, config.search)
