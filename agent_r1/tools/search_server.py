@@ -29,6 +29,7 @@ class ServerFailedError(NothingFoundError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"error: the search server failed: {reason}"[:300])
+        self.reason = reason
 
 
 class SearchServer:
@@ -109,7 +110,7 @@ def check(url: str, timeout: float) -> None:
     try:
         server.find("probe", 1)
     except ServerFailedError as error:
-        raise ConfigError(f"search.url: {url}: {error}") from error
+        raise ConfigError(f"search.url: {url} does not answer as a search server does: {error.reason}") from error
     except NothingFoundError:
         pass  # it answers, and has nothing for that word
     finally:

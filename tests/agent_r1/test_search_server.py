@@ -200,7 +200,7 @@ def test_no_server_is_a_failure_and_stops_a_run_before_it_begins(serve: Callable
     del serve  # for its pauses
     url = f"http://127.0.0.1:{free_port()}/retrieve"
     assert "refused" in ask(url).text
-    with pytest.raises(ConfigError, match=rf"^search\.url: {url}: .*refused"):
+    with pytest.raises(ConfigError, match=rf"^search\.url: {url} does not answer .*refused"):
         check(url, 5.0)
 
 

@@ -189,7 +189,7 @@ def test_a_corpus_that_is_not_there_and_a_search_server_that_does_not_answer_sto
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/retrieve"
-        with pytest.raises(ConfigError, match=rf"^search\.url: {url}: .*refused"):
+        with pytest.raises(ConfigError, match=rf"^search\.url: {url} does not answer .*refused"):
             begin(tmp_path, "a", config(tools=["search"], search={"url": url}))
     assert find_row(tmp_path, "a") is None
 

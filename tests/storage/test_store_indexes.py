@@ -68,6 +68,15 @@ def test_a_failed_making_leaves_nothing_and_its_error_is_the_caller_s(tmp_path: 
     assert keep(tmp_path, "a", Writer()).is_dir()
 
 
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+    draft = tmp_path / "indexes" / "a" / ".tmp-index"
+    draft.mkdir(parents=True)
+    (draft / "words").write_text("half")
+    folder = keep(tmp_path, "a", Writer())
+    assert not draft.exists()
+    assert (folder / "words").read_text() == "fog and rain"
+
+
 def test_a_full_disk_is_a_store_error(tmp_path: Path) -> None:
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
