@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agent_r1.corpus import fingerprint
 from agent_r1.questions.records import Passage
@@ -14,6 +14,7 @@ class NothingFoundError(Exception):
     """There is nothing to show; the message says to the agent why."""
 
 
+@runtime_checkable
 class Finder(Protocol):
     """Finds passages by the words of a query. Asked by several threads at once."""
 

@@ -33,7 +33,7 @@ class SearchTool:
             raise ValueError(f"results must be at least 1, got {results}")
         if max_characters is not None and max_characters < 1:
             raise ValueError(f"max_characters must be at least 1 or None, got {max_characters}")
-        self._finder: Finder = index_of(passages) if isinstance(passages, Sequence) else passages
+        self._finder: Finder = passages if isinstance(passages, Finder) else index_of(passages)
         self._results = results
         self._max_characters = max_characters
 
