@@ -229,10 +229,10 @@ def evaluate(
         raise ConfigError(f"--method {method}: there is only {', '.join(evaluation.METHODS)}")
     if split not in ("train", "validation", "test"):
         raise ConfigError(f"--split {split}: expected train, validation or test")
-    folder = home.expanduser().absolute()  # only read, and need not be there
+    folder = home.expanduser().absolute()  # need not be there; nothing but the index of a corpus is written to it
     default = load(find_config(QUICKSTART)) if data is None else load(find_config(ON_FILES), [f"data.path={data}"])
     found = evaluation.resolve(folder, target, default)
-    values = evaluation.evaluate(found, data, split)
+    values = evaluation.evaluate(found, data, split, folder)
     _print(reports.evaluation(f"{found.name} on {data or split}", values), as_json)
 
 

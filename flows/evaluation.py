@@ -12,6 +12,7 @@ from pathlib import Path
 from agent_r1.config import Config, load
 from agent_r1.errors import CheckpointError, ConfigError
 from flows.home import all_rows, stored_context
+from flows.start import check_search
 from storage import checkpoints, metrics
 from tasks.context import RunContext
 
@@ -63,11 +64,12 @@ def best_checkpoint(context: RunContext) -> int:
     return best
 
 
-def evaluate(target: Target, data: Path | None, split: str) -> Mapping[str, float]:
-    """Metrics of the target by name."""
+def evaluate(target: Target, data: Path | None, split: str, home: Path) -> Mapping[str, float]:
+    """Metrics of the target by name. ConfigError where the search server of its configuration does not answer."""
     from tasks.evaluate import evaluate_target
 
-    return evaluate_target(target.policy, target.config, data, split)
+    check_search(target.config.search)
+    return evaluate_target(target.policy, target.config, data, split, home)
 
 
 def _of_folder(folder: Path, default: Config) -> Target:

@@ -23,6 +23,7 @@ from agent_r1.trajectory import GREEDY, Purpose, Trajectory
 from agent_r1.vllm_server import Weights
 from agent_r1.world.generate import write_database
 from storage import trajectories
+from tasks.corpus import finder_over
 from tasks.data import load_questions, question_ids
 from tasks.engine import LOG, on_server, sample_with, server_of
 from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
@@ -61,8 +62,11 @@ def answered(
     return Work({"questions": len(questions)}, save, _score(made, questions, group))
 
 
-def evaluate_target(policy: str, config: Config, data: Path | None, split: str) -> dict[str, float]:
-    """Metrics of any model folder or hub id on a split of the configuration's questions, or on all of a file's."""
+def evaluate_target(policy: str, config: Config, data: Path | None, split: str, home: Path) -> dict[str, float]:
+    """Metrics of any model folder or hub id on a split of the configuration's questions, or on all of a file's.
+
+    Of the home only the index of a corpus is used, which is made where it is not there.
+    """
     chosen = _split(config, data, split)
     questions = {question.id: question for question in chosen.questions}
     asked = {"model": config.model.model_copy(update={"path": policy})}
@@ -72,7 +76,8 @@ def evaluate_target(policy: str, config: Config, data: Path | None, split: str) 
         database = Path(folder) / "world.duckdb"
         if chosen.world is not None:
             write_database(chosen.world, database)
-        with open_environments(config, database, chosen.passages, loaded.tokenizer) as environment:
+        found_in = finder_over(config.search, home, chosen.passages) if "search" in config.tools else []
+        with open_environments(config, database, found_in, loaded.tokenizer) as environment:
 
             def answer(sampler: Sampler) -> dict[Purpose, list[Trajectory]]:
                 return _answer(sampler, environment, questions, config, "evaluate", 0, MODES)
