@@ -100,7 +100,7 @@ def test_storage_knows_agent_r1_s_records_and_configuration_only() -> None:
 
 def test_tools_know_nothing_of_gold() -> None:
     """F6: no tool may import what rewards, scores or asks."""
-    gold = {"rewards", "scoring", "evaluation", "dataset"}
+    gold = {"rewards", "scoring", "evaluation", "dataset", "execution"}
     for path in [*(ROOT / "agent_r1" / "tools").rglob("*.py"), ROOT / "agent_r1" / "world" / "lookup.py"]:
         for name in imports(path):
             assert name[0] != "agent_r1" or name[1] not in gold, f"{path.relative_to(ROOT)}: {'.'.join(name)}"
