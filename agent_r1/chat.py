@@ -230,11 +230,11 @@ def _rendered(
 ) -> str:
     """The template's text of a conversation, on the same day always; ConfigError where it refuses the messages."""
     problem: Exception | None = None
-    for tools in [list(schemas)] if schemas else [None, []]:  # Hermes 3's loops over them, Llama's asks whether none
+    for offered in [schemas] if schemas else [None, []]:  # Hermes 3's loops over them, Llama's asks whether none
         try:
             text = tokenizer.apply_chat_template(
                 messages,
-                tools=tools,
+                tools=None if offered is None else list(offered),
                 tokenize=False,
                 add_generation_prompt=True,
                 enable_thinking=thinking,

@@ -30,6 +30,11 @@ def _of_questions(config: Config) -> list[str]:
             )
     if len(set(config.tools)) != len(config.tools):
         found.append(f"tools: a tool is named twice in {list(config.tools)}")
+    for key in ("corpus", "url"):
+        if getattr(config.search, key) is not None and "search" not in config.tools:
+            found.append(f"search.{key} is set, but 'search' is not among the tools")
+    if config.search.corpus is not None and config.search.url is not None:
+        found.append("search.corpus and search.url are both set: search looks in one place")
     if config.data.path is not None:
         if "lookup" in config.tools:
             found.append("tools: 'lookup' needs the built-in world's database, but data.path is set")

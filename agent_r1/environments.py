@@ -28,6 +28,7 @@ from agent_r1.tool_calls import ParsedTurn, ToolCall
 from agent_r1.tools.calculator import Calculator
 from agent_r1.tools.concurrently import run, side_by_side
 from agent_r1.tools.databases import Databases
+from agent_r1.tools.finder import Finder
 from agent_r1.tools.protocol import JsonObject, Tool, ToolResult
 from agent_r1.tools.schema import SCHEMA, SchemaTool
 from agent_r1.tools.search import SearchTool
@@ -52,9 +53,10 @@ class OfDatabase:
 
 
 def open_tools(
-    config: Config, database: Path, passages: Sequence[Passage], databases: Databases
+    config: Config, database: Path, passages: Sequence[Passage] | Finder, databases: Databases
 ) -> tuple[Tool | OfDatabase, ...]:
-    """The tools of a configuration, MCP servers' last, over one split's passages and its database, where it has one.
+    """The tools of a configuration, MCP servers' last, over one split's passages, or what finds
+    them, and its database, where it has one.
 
     Where questions come from a file, each names its database among `databases`.
     """
@@ -181,7 +183,7 @@ def _failed(reason: str) -> None:
 
 @contextmanager
 def open_environments(
-    config: Config, database: Path, passages: Sequence[Passage], tokenizer: PreTrainedTokenizerBase
+    config: Config, database: Path, passages: Sequence[Passage] | Finder, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Environments]:
     """The environments of a configuration for a policy's tokenizer; their tools are closed at the end.
 

@@ -104,7 +104,7 @@ def react_prompt(tools: Sequence[str], write: Write) -> str:
 
 def unfit(method: str, config: Config, passages: Sequence[Passage], world: bool) -> str | None:
     """Why a method says nothing about questions with these passages, of the built-in world or not; None if it does."""
-    if method == "rag" and not passages:
+    if method == "rag" and not (passages or config.search.corpus or config.search.url):
         return "there are no passages to search"
     if method == "react" and not config.tools and not config.mcp:
         return "the configuration has no tools"

@@ -155,8 +155,22 @@ class McpConfig(Section):
 
 
 class SearchConfig(Section):
-    """What the search tool shows."""
+    """Where the search tool looks, and what it shows."""
 
+    corpus: str | None = Field(
+        default=None, description="file of the passages to search (docs/search.md); none: the questions' own"
+    )
+    url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/\s]+(/\S*)?$",
+        description="a search server instead, such as `http://127.0.0.1:8000/retrieve`; none: an index of ours",
+    )
+    timeout: float = Field(
+        default=20.0,
+        gt=0,
+        description="seconds in which the server must answer; a request that it fails is sent up to three times",
+        json_schema_extra=OPERATIONAL,
+    )
     results: int = Field(default=3, ge=1, description="passages of one search")
     max_characters: int | None = Field(default=None, ge=1, description="of a passage's text; none: all of it")
 

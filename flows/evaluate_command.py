@@ -53,11 +53,11 @@ def evaluate(options: Options, say: Callable[[str], None]) -> View:
     def keep(ready: Ready) -> Result:
         return baselines.keep(home, target, run_of[ready.method], ready, say)
 
-    if options.run is None:  # the home is only read, and need not be there
-        results = evaluation.evaluate(target, methods, asked, say)
+    if options.run is None:  # the home need not be there
+        results = evaluation.evaluate(home, target, methods, asked, say)
     else:
         with orderly(home, "the same command"):
-            results = evaluation.evaluate(target, methods, asked, say, keep)
+            results = evaluation.evaluate(home, target, methods, asked, say, keep)
     if len(methods) == len(asked) == 1:
         return reports.evaluation(f"{target.name} on {asked[0].name}", results[0].metrics)
     return reports.methods(target.name, results)

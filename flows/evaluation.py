@@ -16,6 +16,7 @@ from agent_r1.config import Config, load
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.methods import METHODS, unfit
 from flows.home import all_rows, stored_context
+from flows.start import check_search
 from storage import checkpoints, metrics
 from tasks.context import RunContext
 
@@ -107,6 +108,7 @@ def chosen_methods(named: Sequence[str]) -> list[str]:
 
 
 def evaluate(
+    home: Path,
     target: Target,
     methods: Sequence[str],
     asked: Sequence[Asked],
@@ -116,17 +118,19 @@ def evaluate(
     """What every method answers of all that is asked; the model is loaded once, a file's passages are indexed once.
 
     A method that says nothing about some questions, such as rag where there is nothing to search, is left out with a
-    line; ConfigError where that leaves none. `keep` answers and stores, the default only answers.
+    line; ConfigError where that leaves none, or where the search server of the configuration does not answer. `keep`
+    answers and stores; the default only answers, and writes nothing to the home but the index of a corpus.
     """
     from tasks import answer
 
+    check_search(target.config.search)
     splits = [answer.split_of(target.config, each) for each in asked]
     fitting = [_fitting(methods, target.config, *each, say) for each in zip(asked, splits, strict=True)]
     needed = [method for method in methods if any(method in fit for fit in fitting)]
     results = []
     with answer.open_policy(target.policy, target.config, needed) as opened:
         for each, split, fit in zip(asked, splits, fitting, strict=True):
-            with answer.open_split(opened, target.config, split, fit) as answering:
+            with answer.open_split(home, opened, target.config, split, fit) as answering:
                 for method in fit:
                     say(f"{method}: {len(split.questions)} questions of {each.name}")
                     ready = Ready(method, opened.configs[method], each, split, opened, partial(answering, method))

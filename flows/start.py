@@ -16,6 +16,7 @@ import yaml
 from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError, ConfigError, RunError, StoreError
 from agent_r1.questions.records import Json
+from agent_r1.sections import SearchConfig
 from flows.home import (
     EVALUATES,
     check_run_name,
@@ -125,7 +126,7 @@ def rewind(context: RunContext) -> str | None:
 
 
 def _check_surroundings(context: RunContext) -> None:
-    """What would otherwise fail after minutes: a device that is not there, an MLflow that does not answer."""
+    """What would otherwise fail after minutes: a device that is not there, a server that does not answer."""
     from agent_r1.model import resolve_device
 
     resolve_device(context.config.device)
@@ -134,6 +135,7 @@ def _check_surroundings(context: RunContext) -> None:
 
         engine.check(context.config)
     _check_own(context.config)
+    check_search(context.config.search)
     check_tracking(context)
 
 
@@ -145,6 +147,14 @@ def _check_own(config: Config) -> None:
         from agent_r1.dataset import first_question
 
         own.try_out(config, first_question(config))
+
+
+def check_search(search: SearchConfig) -> None:
+    """ConfigError where there is a search server that does not answer."""
+    if search.url is not None:
+        from agent_r1.tools import search_server
+
+        search_server.check(search.url, search.timeout)
 
 
 def check_tracking(context: RunContext) -> None:
@@ -170,7 +180,11 @@ def _check_samples_its_own(row: RunRow | None) -> None:
 
 
 def _check_data(config: Config) -> None:
-    for key, path in (("data.path", config.data.path), ("data.validation_path", config.data.validation_path)):
+    for key, path in (
+        ("data.path", config.data.path),
+        ("data.validation_path", config.data.validation_path),
+        ("search.corpus", config.search.corpus),
+    ):
         if path is not None and not Path(path).is_file():
             raise ConfigError(f"{key}: {path}: no such file")
 

@@ -29,6 +29,7 @@ from agent_r1.world.generate import write_database
 from storage import questions, trajectories
 from storage.files import sha256
 from tasks import publish
+from tasks.corpus import finder_over
 from tasks.engine import LOG, on_server, server_of
 from tasks.evaluate import MODES, answer
 from tasks.prepare import write_ids
@@ -114,7 +115,7 @@ def open_policy(policy: str, config: Config, methods: Sequence[str]) -> Iterator
 
 @contextmanager
 def open_split(
-    opened: Opened, config: Config, split: Split, methods: Sequence[str]
+    home: Path, opened: Opened, config: Config, split: Split, methods: Sequence[str]
 ) -> Iterator[Callable[[str, str], Answered]]:
     """What answers a split's questions by a method, for a run of that name; all methods share their tools."""
     with tempfile.TemporaryDirectory(prefix="agent-r1-") as folder:
@@ -122,7 +123,8 @@ def open_split(
         if split.world is not None:
             write_database(split.world, database)
         tools = needed(methods, config)
-        with open_environments(tools, database, split.passages, opened.tokenizer) as environments:
+        found_in = finder_over(config.search, home, split.passages) if "search" in tools.tools else []
+        with open_environments(tools, database, found_in, opened.tokenizer) as environments:
             yield lambda method, run: _answered(opened, config, split, environments, method, run)
 
 

@@ -19,6 +19,7 @@ from agent_r1.world.generate import generate, readable, write_database
 from storage import checkpoints, passages, questions
 from storage.files import replace_file
 from tasks.context import RunContext
+from tasks.corpus import open_finder
 
 
 def question_ids(context: RunContext, split: str) -> list[str]:
@@ -57,8 +58,8 @@ def open_split(context: RunContext, split: str, tokenizer: Tokenizer) -> Iterato
     if config.data.path is None and not (database.is_file() and _readable(database, database.stat().st_mtime_ns)):
         world = generate(config.world)[split]  # a pure function of the configuration
         replace_file(database, lambda path: write_database(world, path))
-    corpus = passages.read(folder / "passages.parquet") if "search" in config.tools else []
-    with open_environments(config, database, corpus, tokenizer) as environment:
+    found_in = open_finder(context, split) if "search" in config.tools else []
+    with open_environments(config, database, found_in, tokenizer) as environment:
         yield environment
 
 

@@ -13,6 +13,7 @@ from agent_r1.questions.records import Json
 from agent_r1.world.generate import write_database
 from storage import passages, questions
 from storage.files import replace_file, sha256
+from tasks.corpus import digest, index_corpus
 from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
 
 log = logging.getLogger("agent_r1.prepare")
@@ -20,12 +21,17 @@ log = logging.getLogger("agent_r1.prepare")
 
 @task(name="prepare", task_run_name="prepare", cache_policy=NO_CACHE, persist_result=False)
 def prepare(context: RunContext) -> Receipt:
-    """Receipt: the questions of each split, and the hash of the data file where there is one."""
+    """Receipt: the questions of each split, and the hashes of the data file and of the corpus where there are some."""
     receipt = run_stage(context, "prepare", 0, {}, lambda: _prepare(context))
-    path = context.config.data.path
-    if path is not None and Path(path).is_file() and sha256(Path(path)) != receipt["data_sha256"]:
-        log.warning("%s has changed since the run was prepared: it goes on with the questions it has", path)
+    config = context.config
+    _warn_if_changed(config.data.path, receipt.get("data_sha256"), "the questions it has")
+    _warn_if_changed(config.search.corpus, receipt.get("corpus_sha256"), "the index of what it was")
     return receipt
+
+
+def _warn_if_changed(path: str | None, noted: Json, kept: str) -> None:
+    if path is not None and Path(path).is_file() and digest(Path(path)) != noted:
+        log.warning("%s has changed since the run was prepared: it goes on with %s", path, kept)
 
 
 def _prepare(context: RunContext) -> Work:
@@ -39,10 +45,15 @@ def _prepare(context: RunContext) -> Work:
         for split in made:
             questions.save(con, split.name, split.questions)
 
+    corpus = context.config.search.corpus
+    if corpus is not None:
+        index_corpus(Path(corpus), context.home, made)
     counts: dict[str, Json] = {split.name: len(split.questions) for split in made}
     path = context.config.data.path
-    digest = None if path is None else sha256(Path(path))
-    return Work({"questions": counts, "data_sha256": digest, "files": files}, save)
+    hashes: dict[str, Json] = {"data_sha256": None if path is None else digest(Path(path))}
+    if corpus is not None:
+        hashes["corpus_sha256"] = digest(Path(corpus))
+    return Work({"questions": counts, **hashes, "files": files}, save)
 
 
 def _write(context: RunContext, split: Split) -> list[Path]:

@@ -1,31 +1,25 @@
-"""The search tool: BM25 over titles and texts of passages, and where in the result each passage and sentence stands.
+"""The search tool: what a finder finds, and where in the result each passage and sentence stands.
 
-Which passages are gold is not known here; rewards compare the sources of a result with the evidence later.
+Finding is left to search_index.py and search_server.py. Which passages are gold is not known here; rewards compare the
+sources of a result with the evidence later.
 """
 
 from __future__ import annotations
 
 import copy
 import html
-import logging
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 
-import bm25s
-import numpy as np
-
 from agent_r1.questions.records import Passage
+from agent_r1.tools.finder import Finder, NothingFoundError
 from agent_r1.tools.protocol import JsonObject, Source, ToolResult
+from agent_r1.tools.search_index import index_of, shown_text
 
-logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG when it is imported
-
-_WORD = re.compile(r"\w+")
 _QUERY_CHARACTERS = 2000
 
 
 class SearchTool:
-    """Finds passages by the words of a query. Deterministic: equal scores keep the order of `passages`.
+    """Finds passages by the words of a query: those of a finder, or passages, of which it makes an index in memory.
 
     A result shows up to `results` passages, of each at most `max_characters` of text. A passage that was cut is no
     source, nor are its sentences beyond the cut.
@@ -33,19 +27,16 @@ class SearchTool:
 
     name = "search"
 
-    def __init__(self, passages: Sequence[Passage], results: int = 3, max_characters: int | None = None) -> None:
+    def __init__(
+        self, passages: Sequence[Passage] | Finder, results: int = 3, max_characters: int | None = None
+    ) -> None:
         if results < 1:
             raise ValueError(f"results must be at least 1, got {results}")
         if max_characters is not None and max_characters < 1:
             raise ValueError(f"max_characters must be at least 1 or None, got {max_characters}")
-        self._passages = tuple(passages)
+        self._finder: Finder = passages if isinstance(passages, Finder) else index_of(passages)
         self._results = results
         self._max_characters = max_characters
-        documents = [_words(f"{html.unescape(passage.title)} {_text(passage)}") for passage in self._passages]
-        self._vocabulary = frozenset(word for document in documents for word in document)
-        self._index = bm25s.BM25()
-        if self._vocabulary:
-            self._index.index(documents, show_progress=False)
 
     @property
     def schema(self) -> JsonObject:
@@ -70,12 +61,11 @@ class SearchTool:
             return ToolResult("error: search needs the parameter 'query', a string of words to look for", ok=False)
         if unknown := sorted(str(key) for key in arguments if key != "query"):
             return ToolResult(f"error: search has no parameter {unknown[0][:50]!r}, only 'query'", ok=False)
-        known = [word for word in _words(query[:_QUERY_CHARACTERS]) if word in self._vocabulary]
-        if not known:
-            return ToolResult("no passage found: none of these words is in any passage", ok=False)
-        scores = self._index.get_scores(known)
-        best = np.argsort(-scores, kind="stable")[: self._results]
-        return _show([self._passages[i] for i in best if scores[i] > 0], self._max_characters)
+        try:
+            found = self._finder.find(query[:_QUERY_CHARACTERS], self._results)
+        except NothingFoundError as error:
+            return ToolResult(str(error), ok=False)
+        return _show(found, self._max_characters)
 
     def showing(self, results: int) -> SearchTool:
         """The same passages and index, and so many passages a search."""
@@ -84,17 +74,8 @@ class SearchTool:
         return other
 
     def close(self) -> None:
-        """Nothing to free."""
-
-
-def _words(text: str) -> list[str]:
-    """Words as they are compared: any case, any Unicode form, without accents; one letter or digit is a word too."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return _WORD.findall("".join(letter for letter in decomposed if not unicodedata.combining(letter)))
-
-
-def _text(passage: Passage) -> str:
-    return "".join(passage.sentences) or passage.text
+        """Close the finder."""
+        self._finder.close()
 
 
 def _show(passages: Sequence[Passage], max_characters: int | None) -> ToolResult:
@@ -103,7 +84,7 @@ def _show(passages: Sequence[Passage], max_characters: int | None) -> ToolResult
     sources: list[Source] = []
     for number, passage in enumerate(passages, start=1):
         shown += ("\n\n" if shown else "") + f"[{number}] {html.unescape(passage.title)}\n"
-        start, text = len(shown), _text(passage)
+        start, text = len(shown), shown_text(passage)
         limit = len(text) if max_characters is None else max_characters
         shown += text if len(text) <= limit else text[:limit] + "…"
         spans: list[tuple[int | None, int, int]] = [(None, 0, len(text))]

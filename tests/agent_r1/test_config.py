@@ -81,6 +81,9 @@ def test_an_unknown_key_is_named(key: str) -> None:
         ("rollout.top_k", 2),
         ("rollout.engine", "sglang"),
         ("rollout.vllm.url", "127.0.0.1:8000"),
+        ("search.url", "127.0.0.1:8000/retrieve"),
+        ("search.url", "http:///retrieve"),
+        ("search.timeout", 0),
         ("rollout.attempts", "many"),
         ("rewards.turn", 0.1),
         ("rewards.failed", 0.1),
@@ -137,6 +140,12 @@ FILE: dict[str, Json] = {"data": {"path": "x.json"}, "tools": ["search"]}
         ({**FILE, "warm_start": {"sloppy_steps": 1}}, "warm_start.sloppy_steps"),
         ({"data": {"validation_path": "x"}}, "data.validation_path is set, but data.path is not"),
         ({"data": {"path": "x.json", "format": "parquet"}, "tools": ["search"]}, "data.format: 'parquet'"),
+        ({"search": {"corpus": "c.jsonl"}}, "search.corpus is set, but 'search' is not among the tools"),
+        ({"search": {"url": "http://a/b"}}, "search.url is set, but 'search' is not among the tools"),
+        (
+            {**FILE, "search": {"corpus": "c.jsonl", "url": "http://a/b"}},
+            "search.corpus and search.url are both set",
+        ),
         ({"rewards": {"evidence": 1.5}}, "rewards.evidence 1.5 is above rewards.outcome 1.0"),
         ({"rollout": {"questions": 3}, "ppo": {"minibatches": 4}}, "ppo.minibatches 4 is above the draw of 3"),
         ({"advantages": {"estimator": "rloo"}}, "advantages.estimator leave_one_out .* rollout.attempts is 1"),
@@ -184,6 +193,8 @@ def test_contradictory_settings_name_the_keys(settings: dict[str, Json], named: 
         {"advantages": {"estimator": "reinforce++", "gamma": 0.9}},
         {"advantages": {"estimator": "grpo"}, "rollout": {"attempts": 2}},
         {"rewards": {"potential": 5.0}},
+        {**FILE, "search": {"corpus": "c.jsonl"}},
+        {**FILE, "search": {"url": "http://127.0.0.1:8000/retrieve"}},
         {**FILE, "world": {"people": 10_000, "validation": 1}},
     ],
 )
@@ -218,6 +229,7 @@ OPERATIONAL: dict[str, Json] = {
     "rollout.vllm.cpu_cache_gib": 9,
     "rollout.vllm.start_timeout": 1.0,
     "rollout.vllm.timeout": 2.0,
+    "search.timeout": 2.0,
     "ppo.micro_batch": 3,
     "ppo.micro_batch_tokens": 512,
     "ppo.gradient_checkpointing": True,
@@ -285,6 +297,12 @@ def test_identity_changes_with_what_is_computed(key: str, value: Json) -> None:
     assert changed.identity != Config().identity
     differing = {name for name, old in Config().identity_keys().items() if changed.identity_keys()[name] != old}
     assert differing == {key}
+
+
+@pytest.mark.parametrize(("key", "value"), [("search.corpus", "c.jsonl"), ("search.url", "http://a/b")])
+def test_where_search_looks_is_part_of_the_identity(key: str, value: Json) -> None:
+    changed = parse(lay_over({"tools": ["search"]}, tree(key, value)), "f")
+    assert changed.identity != parse({"tools": ["search"]}, "f").identity
 
 
 def test_a_key_that_a_later_version_adds_leaves_identities_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

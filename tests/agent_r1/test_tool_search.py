@@ -5,7 +5,8 @@ from typing import cast
 import pytest
 
 from agent_r1.questions.records import Passage
-from agent_r1.tools.protocol import JsonObject, Source, Tool
+from agent_r1.tools.finder import NothingFoundError
+from agent_r1.tools.protocol import JsonObject, Source, Tool, ToolResult
 from agent_r1.tools.search import SearchTool
 
 ROME = Passage(
@@ -36,6 +37,35 @@ def first_title(query: str) -> str:
 )
 def test_any_word_of_title_or_text_is_found(query: str, title: str) -> None:
     assert first_title(query) == title
+
+
+class Elsewhere:
+    """A finder that keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.closed = False
+
+    def find(self, query: str, results: int) -> list[Passage]:
+        self.asked.append((query, results))
+        if query == "fog":
+            raise NothingFoundError("no fog today")
+        return [BERN]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_finder_is_asked_instead_of_passages_and_closed_with_the_tool() -> None:
+    finder = Elsewhere()
+    tool = SearchTool(finder, results=2)
+    assert tool.call({"query": "town"}) == SearchTool(PASSAGES).call({"query": "bern"})
+    assert tool.call({"query": "fog"}) == ToolResult("no fog today", ok=False)
+    assert not tool.call({"query": "x" * 5000, "k": 1}).ok
+    tool.call({"query": "x" * 5000})
+    tool.close()
+    assert finder.asked == [("town", 2), ("fog", 2), ("x" * 2000, 2)]
+    assert finder.closed
 
 
 def test_result_shows_titles_unescaped_and_texts_as_they_are() -> None:

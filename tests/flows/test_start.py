@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,19 @@ def test_a_data_file_that_is_not_there_stores_no_run(tmp_path: Path, key: str) -
     data = {"path": str(tmp_path / "there.json"), key: str(tmp_path / "gone.json")}
     with pytest.raises(ConfigError, match=rf"^data.{key}: .*gone.json: no such file$"):
         begin(tmp_path, "a", config(data=data, tools=["search"]))
+    assert find_row(tmp_path, "a") is None
+
+
+def test_a_corpus_that_is_not_there_and_a_search_server_that_does_not_answer_stop_a_run_before_any_work(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError, match=r"^search\.corpus: .*gone\.jsonl: no such file$"):
+        begin(tmp_path, "a", config(tools=["search"], search={"corpus": str(tmp_path / "gone.jsonl")}))
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/retrieve"
+        with pytest.raises(ConfigError, match=rf"^search\.url: {url} does not answer .*refused"):
+            begin(tmp_path, "a", config(tools=["search"], search={"url": url}))
     assert find_row(tmp_path, "a") is None
 
 
