@@ -21,6 +21,18 @@ _COLUMNS = {
     "duckdb": "SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
     " ORDER BY schema_name, table_name, column_index",
 }
+SCHEMA: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "schema",
+        "description": "See the tables of the database with their columns, or one table with its keys.",
+        "parameters": {
+            "type": "object",
+            "properties": {"table": {"type": "string", "description": "A table; without it, all are shown."}},
+            "required": [],
+        },
+    },
+}
 _KEYS = {
     "sqlite": (
         "SELECT 'PRIMARY KEY (' || group_concat(name, ', ') || ')' FROM"
@@ -57,19 +69,8 @@ class SchemaTool:
 
     @property
     def schema(self) -> JsonObject:
-        """What the model sees, in OpenAI form."""
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": "See the tables of the database with their columns, or one table with its keys.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"table": {"type": "string", "description": "One table; else all are shown."}},
-                    "required": [],
-                },
-            },
-        }
+        """What the model sees, in OpenAI form; the same for every database."""
+        return SCHEMA
 
     def call(self, arguments: JsonObject) -> ToolResult:
         """Show all tables, or arguments["table"]. Never raises: an unknown table is a result with ok False."""
