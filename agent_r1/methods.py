@@ -84,9 +84,10 @@ def configured(method: str, config: Config, tokenizer: PreTrainedTokenizerBase) 
         write = Chat(tokenizer, [], "", config.model.tool_format).call
         return _changed(config, tokenizer, react_prompt(config.tools, write))
     if method == "direct":
-        return _changed(config, tokenizer, DIRECT, at_once=True)
+        return _at_once(_changed(config, tokenizer, DIRECT), search=False)
     if method == "rag":  # as many passages, and tokens of them, as the policy could find turn by turn
-        return _changed(config, tokenizer, RAG, at_once=True, searches=max(config.rollout.max_turns - 1, 1))
+        searches = max(config.rollout.max_turns - 1, 1)
+        return _at_once(_changed(config, tokenizer, RAG, searches), search=True)
     raise ValueError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
 
 
@@ -102,8 +103,12 @@ def react_prompt(tools: Sequence[str], write: Write) -> str:
     )
 
 
-def unfit(method: str, config: Config, passages: Sequence[Passage], world: bool) -> str | None:
+def unfit(
+    method: str, config: Config, questions: Sequence[Question], passages: Sequence[Passage], world: bool
+) -> str | None:
     """Why a method says nothing about questions with these passages, of the built-in world or not; None if it does."""
+    if method != "policy" and any(question.database is not None for question in questions):
+        return "an answer is a query here, which no prompt of this method asks for"
     if method == "rag" and not (passages or config.search.corpus or config.search.url):
         return "there are no passages to search"
     if method == "react" and not config.tools and not config.mcp:
@@ -153,10 +158,8 @@ def put(question: Question, given: Mapping[str, CallRecord]) -> Question:
     return replace(question, text=f"{given[question.id].text}\n\nQuestion: {question.text}")
 
 
-def _changed(
-    config: Config, tokenizer: PreTrainedTokenizerBase, prompt: str, at_once: bool = False, searches: int = 1
-) -> Config:
-    """Another system prompt and room for long answers; `at_once`: no tools and one turn; room for so many searches."""
+def _changed(config: Config, tokenizer: PreTrainedTokenizerBase, prompt: str, searches: int = 1) -> Config:
+    """Another system prompt, room for long answers, and for the results of so many searches at once."""
     limits, tree = config.rollout, config.model_dump(mode="json")
     most = config.model.tiny.context if config.model.path == "tiny" else tokenizer.model_max_length
     context = max(limits.max_context, min(CONTEXT, most))
@@ -167,7 +170,14 @@ def _changed(
         "max_observation": min(limits.max_observation * searches, max(limits.max_observation, context // 2)),
     }
     tree["search"]["results"] *= searches
-    if at_once:
-        tree |= {"tools": [], "mcp": [], "environment": "tools"}
-        tree["rollout"]["max_turns"] = 1
+    return parse(tree, "a method's configuration")
+
+
+def _at_once(config: Config, search: bool) -> Config:
+    """One turn, without tools; `search` is the method's own, before the question."""
+    tree = config.model_dump(mode="json")
+    tree |= {"tools": ["search"] if search else [], "mcp": [], "environment": "tools"}
+    tree["rollout"]["max_turns"] = 1
+    if not search:
+        tree["search"] |= {"corpus": None, "url": None}
     return parse(tree, "a method's configuration")

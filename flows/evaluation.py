@@ -142,7 +142,8 @@ def _fitting(
     methods: Sequence[str], config: Config, asked: Asked, split: Split, say: Callable[[str], None]
 ) -> list[str]:
     """The methods that say something about these questions; a line for each of the others, ConfigError for none."""
-    reasons = {method: unfit(method, config, split.passages, split.world is not None) for method in methods}
+    found = (split.questions, split.passages, split.world is not None)
+    reasons = {method: unfit(method, config, *found) for method in methods}
     fit = [method for method, reason in reasons.items() if reason is None]
     if not fit:
         raise ConfigError(f"--method {', '.join(methods)} on {asked.name}: {next(iter(reasons.values()))}")

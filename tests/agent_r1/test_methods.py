@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from families import FAMILIES
@@ -11,13 +14,25 @@ from scripted import SMALL, ScriptedSampler
 from agent_r1 import tiny
 from agent_r1.chat import Chat
 from agent_r1.config import Config, parse
-from agent_r1.environments import environments_with
+from agent_r1.environments import Environments, open_environments
 from agent_r1.evaluation import evaluation_metrics
 from agent_r1.formats import hermes, llama3
-from agent_r1.methods import DIRECT, METHODS, RAG, REACT, configured, put, react_prompt, retrieve, tools_for, unfit
+from agent_r1.methods import (
+    DIRECT,
+    METHODS,
+    RAG,
+    REACT,
+    configured,
+    environments_for,
+    needed,
+    put,
+    react_prompt,
+    retrieve,
+    unfit,
+)
 from agent_r1.questions.records import Evidence, Json, Passage, Question
 from agent_r1.rollout import Attempt, Origin, rollout
-from agent_r1.tools.search import SearchTool
+from agent_r1.sections import SearchConfig
 from agent_r1.trajectory import CallRecord, Trajectory
 
 PASSAGES = (
@@ -35,15 +50,27 @@ def config(**limits: Json) -> Config:
     return parse({"model": SMALL, "tools": ["search"], "search": {"results": 1}, "rollout": rollout}, "test")
 
 
+@contextmanager
+def opened(*methods: str) -> Iterator[Environments]:
+    """The environments that these methods share, over the passages."""
+    with open_environments(needed(methods, config()), Path("none"), PASSAGES, TOKENIZER) as environments:
+        yield environments
+
+
+def found_by_rag(settings: Config) -> CallRecord:
+    with opened("rag") as environments:
+        return retrieve([QUESTION], settings, environments)["q"]
+
+
 def play(method: str, *said: str) -> tuple[Trajectory, str, dict[str, CallRecord]]:
     """The trajectory of a method at the question, the text before its first action, and what was found for it."""
     settings = configured(method, config(), TOKENIZER)
-    tools = {"search": SearchTool(PASSAGES, results=1)}
-    environments = environments_with(settings, [tools[name] for name in settings.tools], TOKENIZER)
-    given = retrieve([QUESTION], tools["search"], settings, TOKENIZER) if method == "rag" else {}
-    sampler = ScriptedSampler(environments.chat, [said])
-    attempts = [Attempt(put(QUESTION, given), 0)]
-    (made,) = rollout(attempts, sampler, environments, settings, Origin("run", 0, "greedy", 0))
+    with opened(*METHODS) as shared:
+        environments = environments_for(method, config(), settings, shared)
+        given = retrieve([QUESTION], settings, shared) if method == "rag" else {}
+        sampler = ScriptedSampler(environments.chat, [said])
+        attempts = [Attempt(put(QUESTION, given), 0)]
+        (made,) = rollout(attempts, sampler, environments, settings, Origin("run", 0, "greedy", 0))
     return made, str(TOKENIZER.decode(list(made.turns[0].given_ids))), given
 
 
@@ -103,13 +130,13 @@ def test_rag_sees_as_many_passages_as_the_agent_could_find() -> None:
     settings = configured("rag", config(), TOKENIZER)
     assert settings.search.results == 3
     assert settings.rollout.max_observation == 180
-    given = retrieve([QUESTION], SearchTool(PASSAGES, results=1), settings, TOKENIZER)["q"]
+    given = found_by_rag(settings)
     assert [source.passage_id for source in given.sources] == ["rome", "oslo"]  # the third has no word of the question
 
 
 def test_passages_of_rag_that_were_cut_are_no_evidence() -> None:
     settings = configured("rag", config(max_observation=5, max_turns=2), TOKENIZER)
-    given = retrieve([QUESTION], SearchTool(PASSAGES), settings, TOKENIZER)["q"]
+    given = found_by_rag(settings)
     assert given.text.endswith(" [cut]")
     assert given.sources == ()
 
@@ -149,7 +176,8 @@ def test_the_policy_is_asked_as_it_is_trained() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_s_configuration_is_one_that_can_be_stored(method: str) -> None:
-    found = configured(method, config(), TOKENIZER)
+    corpus = config().model_copy(update={"search": SearchConfig(corpus="wiki.jsonl")})
+    found = configured(method, corpus, TOKENIZER)
     assert parse(found.model_dump(mode="json"), "stored") == found
 
 
@@ -166,25 +194,48 @@ def test_an_unknown_method_is_refused() -> None:
 
 
 def test_a_method_is_unfit_where_it_would_say_nothing() -> None:
+    def why(method: str, settings: Config, passages: Sequence[Passage] = PASSAGES, world: bool = False) -> str | None:
+        return unfit(method, settings, [QUESTION], passages, world)
+
     searching, looking = config(), parse({"tools": ["lookup"]}, "test")
-    assert unfit("rag", searching, (), database=False) == "there are no passages to search"
-    assert unfit("react", parse({"tools": []}, "test"), PASSAGES, database=True) == "the configuration has no tools"
+    assert why("rag", searching, ()) == "there are no passages to search"
+    assert why("rag", parse({"tools": ["search"], "search": {"corpus": "wiki.jsonl"}}, "test"), ()) is None
+    assert why("react", parse({"tools": []}, "test"), world=True) == "the configuration has no tools"
     for method in ("react", "policy"):
-        assert unfit(method, looking, PASSAGES, database=False) == (
-            "the tool 'lookup' needs the built-in world's database"
-        )
-        assert unfit(method, looking, PASSAGES, database=True) is None
-        assert unfit(method, searching, (), database=False) is None
+        assert why(method, looking) == "the tool 'lookup' needs the built-in world's database"
+        assert why(method, looking, world=True) is None
+        assert why(method, searching, ()) is None
     for method in ("direct", "rag"):
-        assert unfit(method, looking, PASSAGES, database=False) is None
+        assert why(method, looking) is None
 
 
-def test_only_the_tools_that_the_methods_need_are_opened() -> None:
-    looking = parse({"tools": ["lookup"]}, "test")
-    assert tools_for(["direct"], looking) == ()
-    assert tools_for(["direct", "rag"], looking) == ("search",)
-    assert tools_for(["rag", "policy"], looking) == ("lookup", "search")
-    assert tools_for(["rag", "react"], config()) == ("search",)
+def test_only_the_policy_is_asked_for_queries() -> None:
+    about_cats = replace(QUESTION, metadata={"database": "cats"})
+    reasons = [unfit(method, config(), [about_cats], PASSAGES, world=False) for method in METHODS]
+    assert reasons == [*["an answer is a query here, which no prompt of this method asks for"] * 3, None]
+
+
+@pytest.mark.parametrize(
+    ("methods", "tools"),
+    [
+        (["direct"], ()),
+        (["direct", "rag"], ("search",)),
+        (["rag", "policy"], ("lookup", "search")),
+        (["react"], ("lookup",)),
+    ],
+)
+def test_only_the_tools_that_the_methods_need_are_opened(methods: list[str], tools: tuple[str, ...]) -> None:
+    assert needed(methods, parse({"tools": ["lookup"]}, "test")).tools == tools
+
+
+def test_the_search_that_is_opened_for_rag_is_no_tool_of_the_policy() -> None:
+    calculating = parse({"model": SMALL, "tools": ["calculator"]}, "test")
+    with open_environments(needed(METHODS, calculating), Path("none"), PASSAGES, TOKENIZER) as shared:
+        tools = {
+            method: [tool.name for tool in environments_for(method, calculating, calculating, shared).tools]
+            for method in METHODS
+        }
+    assert tools == {"direct": [], "rag": [], "react": ["calculator"], "policy": ["calculator"]}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

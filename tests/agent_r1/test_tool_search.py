@@ -148,4 +148,4 @@ def test_an_index_can_show_more_passages_without_being_made_again() -> None:
     two = one.showing(2)
     assert one.call({"query": "fog"}).text == "[1] p\nfog"
     assert two.call({"query": "fog"}).text == "[1] p\nfog\n\n[2] q\nfog"
-    assert two._index is one._index
+    assert two._finder is one._finder
