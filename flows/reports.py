@@ -22,7 +22,7 @@ from agent_r1.history import History, history
 from agent_r1.questions.records import Json
 from agent_r1.trajectory import Turn
 from flows import tables, trajectory_view
-from flows.home import all_rows, find_home, stored_context, stored_row, trajectories_of
+from flows.home import EVALUATES, all_rows, find_home, noted, stored_context, stored_row, trajectories_of
 from flows.locks import holder
 from flows.tables import Grid
 from storage import metrics, stages
@@ -153,9 +153,10 @@ def diagnosis(home: Path, name: str) -> View:
     """How a run stands, and every alarm that its metrics raise."""
     home = find_home(home)
     row, context = stored_row(home, name), stored_context(home, name)
+    answers = noted(row, EVALUATES)
     with context.store.read() as con:
         seen = _history(context, metrics.load(con, name), evaluated=trajectories_of(row) is None)
-    alarms = diagnose(seen)
+    alarms = [] if answers is not None else _alarms(context, seen)
     facts: dict[str, Json] = {
         "run": name,
         "status": status(home, row),
@@ -163,6 +164,8 @@ def diagnosis(home: Path, name: str) -> View:
         "evaluations": len(seen.series(seen.score)),
     }
     healthy = "nothing wrong was seen" if seen.last else "no iteration is done yet, and nothing wrong was seen"
+    if answers is not None:
+        healthy = f"answers of {answers}; alarms are about training"
 
     def draw(console: Console) -> None:
         counts = f"iterations {seen.last}, evaluations {facts['evaluations']}"
@@ -211,7 +214,7 @@ def after_training(context: RunContext, home_option: str) -> View:
     with context.store.read() as con:
         rows = metrics.load(con, context.run)
     grid = tables.learning(context.run, rows)
-    alarms = [_alarm_line(alarm) for alarm in diagnose(_history(context, rows, evaluated=True))]
+    alarms = [_alarm_line(alarm) for alarm in _alarms(context, _history(context, rows, evaluated=True))]
     name = context.run
     mlflow = context.tracking_uri or f"sqlite:///{context.home / 'mlflow.db'}"
     where = f"trajectories.run = $${name}$$"  # DuckDB's other quotes: no ' inside the shell's
@@ -248,6 +251,12 @@ def _history(context: RunContext, rows: Sequence[MetricRow], *, evaluated: bool)
         evaluated=evaluated,
         grouped=context.config.advantages.grouped,
     )
+
+
+def _alarms(context: RunContext, seen: History) -> list[Alarm]:
+    """What the metrics raise; that nothing is called is no alarm where there is nothing to call."""
+    config = context.config
+    return [alarm for alarm in diagnose(seen) if alarm.name != "no_call" or config.tools or config.mcp]
 
 
 def _alarm_line(alarm: Alarm) -> str:

@@ -164,6 +164,7 @@ def test_answers_are_kept_as_a_run_of_each_method(policy: Path, tmp_path: Path, 
     capsys.readouterr()
     for arguments in (["compare", "b-direct", "b-rag"], ["show", "b-rag"], ["runs"], ["doctor", "b-rag"]):
         assert main([*arguments, "--home", str(home)]) == 0
+    assert f"evaluations 1: answers of {policy} by rag; alarms are about training" in capsys.readouterr().out
     assert main(["show", "b-rag", "--trajectory", "b-rag/0/greedy/3hop__2/0", "--home", str(home)]) == 0
     assert "Anna" in capsys.readouterr().out
 
