@@ -225,6 +225,7 @@ def evaluate(
     questions: Annotated[
         int | None, typer.Option("--questions", min=1, help="Only the first so many of each file or split.")
     ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key.sub=value, instead of the target's.")] = None,
     run: Annotated[
         str | None, typer.Option("--run", help="Keep what was answered as a run; NAME-METHOD of several methods.")
     ] = None,
@@ -234,7 +235,7 @@ def evaluate(
     """Evaluate a policy on questions, and other ways of answering them with the same weights."""
     from flows import evaluate_command as command
 
-    options = command.Options(target, data or [], split, method or ["policy"], questions, run, home)
+    options = command.Options(target, data or [], split, method or ["policy"], questions, settings or [], run, home)
     _print(command.evaluate(options, _aside), as_json)
 
 

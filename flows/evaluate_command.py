@@ -6,14 +6,15 @@ What TARGET and methods mean is left to evaluation.py, keeping what was answered
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent_r1.config import load
+from agent_r1.config import load, parse
+from agent_r1.config_file import override
 from agent_r1.errors import ConfigError
 from flows import baselines, evaluation, reports
 from flows.configs import find_config
-from flows.evaluation import Ready, Result
+from flows.evaluation import Ready, Result, Target
 from flows.home import check_home
 from flows.interruption import orderly
 from flows.reports import View
@@ -34,6 +35,7 @@ class Options:
     split: str
     methods: Sequence[str]
     questions: int | None
+    settings: Sequence[str]
     run: str | None
     home: Path
 
@@ -47,7 +49,7 @@ def evaluate(options: Options, say: Callable[[str], None]) -> View:
     run_of = {} if options.run is None else baselines.names(options.run, methods, len(files))
     home = options.home.expanduser().absolute() if options.run is None else check_home(options.home)
     default = load(find_config(ON_FILES), [f"data.path={files[0]}"]) if files else load(find_config(OF_WORLD))
-    target = evaluation.resolve(home, options.target, default)
+    target = _set(evaluation.resolve(home, options.target, default), options.settings)
     asked = [Asked(each, options.split, options.questions) for each in files or [None]]
 
     def keep(ready: Ready) -> Result:
@@ -61,3 +63,13 @@ def evaluate(options: Options, say: Callable[[str], None]) -> View:
     if len(methods) == len(asked) == 1:
         return reports.evaluation(f"{target.name} on {asked[0].name}", results[0].metrics)
     return reports.methods(target.name, results)
+
+
+def _set(target: Target, settings: Sequence[str]) -> Target:
+    """The target with another configuration. ConfigError names what is wrong with a setting."""
+    if not settings:
+        return target
+    tree = target.config.model_dump(mode="json")
+    for setting in settings:
+        override(tree, setting)
+    return replace(target, config=parse(tree, f"the configuration of {target.name} with --set"))

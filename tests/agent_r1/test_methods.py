@@ -170,6 +170,12 @@ def test_a_tool_that_no_example_is_known_of_has_none() -> None:
     assert react_prompt(["weather"], hermes.write) == REACT
 
 
+def test_the_docs_show_the_prompts_as_they_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text(encoding="utf-8").replace("&lt;", "<")
+    for prompt in (DIRECT, RAG, react_prompt(["search"], hermes.write)):
+        assert prompt in page
+
+
 def test_the_policy_is_asked_as_it_is_trained() -> None:
     assert configured("policy", config(), TOKENIZER) == config()
 

@@ -142,6 +142,19 @@ def test_a_method_that_says_nothing_is_left_out_with_a_line(policy: Path, tmp_pa
     assert "--method rag" in capsys.readouterr().err
 
 
+def test_a_corpus_of_its_own_can_be_searched_for_questions_without_passages(
+    policy: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": 1, "title": "Anna", "text": "Anna was born in Rome 1."}) + "\n")
+    data = file(tmp_path, passages=False)
+    common = ["--data", data, "--method", "rag", "--json", "--home", str(tmp_path)]
+    run(str(policy), *common, "--set", f"search.corpus={corpus}")
+    assert json.loads(capsys.readouterr().out)["eval/greedy/gold_in_view"] == pytest.approx(1 / 3)
+    assert main(["evaluate", str(policy), *common, "--set", "search.corpsu=x"]) == 2
+    assert "corpsu" in capsys.readouterr().err
+
+
 def test_answers_are_kept_as_a_run_of_each_method(policy: Path, tmp_path: Path, shown: Shown, capsys: Captured) -> None:
     home = tmp_path / "home"
     data = file(tmp_path)
