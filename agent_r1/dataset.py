@@ -14,7 +14,7 @@ from agent_r1.config import Config
 from agent_r1.errors import DataError
 from agent_r1.questions import load
 from agent_r1.questions.records import Passage, Question
-from agent_r1.sections import DataConfig
+from agent_r1.sections import DataConfig, Unscorable
 from agent_r1.seeds import derive
 from agent_r1.world.ask import ask
 from agent_r1.world.generate import World, generate, passages
@@ -37,18 +37,23 @@ def splits(config: Config) -> list[Split]:
     return _of_world(config) if config.data.path is None else _of_files(config.data)
 
 
-def of_file(name: str, path: Path, format: str = "auto") -> Split:
-    """A whole question file as one split, without the questions that cannot be scored: a DataError if none can.
+def of_file(name: str, path: Path, format: str = "auto", unscorable: Unscorable = "refuse") -> Split:
+    """A whole question file as one split, of questions that can be scored: DataError where the file has none.
 
-    Those have no gold answer, or are marked as not answerable, as MuSiQue's twins are.
+    Questions without a gold answer, or marked as not answerable as MuSiQue's twins are, cannot: "refuse" makes them a
+    DataError that says how many, "skip" leaves them out with a warning.
     """
-    questions = [
-        question
-        for question in load(path, format)
-        if question.answers and question.metadata.get("answerable") is not False
-    ]
-    if not questions:
-        raise DataError(f"{path}: no question has a gold answer and can be answered")
+    found = load(path, format)
+    questions = [each for each in found if each.answers and each.metadata.get("answerable") is not False]
+    if missing := len(found) - len(questions):
+        unanswerable = sum(each.metadata.get("answerable") is False for each in found)
+        marked = f" ({unanswerable} of them are marked as unanswerable)" if unanswerable else ""
+        what = f"{path}: {missing} of {len(found)} questions have no gold answer{marked}"
+        if not questions:
+            raise DataError(f"{what}: nothing is left to train or score on")
+        if unscorable == "refuse":
+            raise DataError(f"{what}: set data.unscorable=skip to leave them out")
+        log.warning("%s: left out", what)
     return _split(name, questions)
 
 
@@ -73,9 +78,9 @@ def _of_world(config: Config) -> list[Split]:
 def _of_files(data: DataConfig) -> list[Split]:
     """Training and validation questions. Without a validation file a question's own text decides, whatever the run."""
     assert data.path is not None
-    whole = of_file("train", Path(data.path), data.format)
+    whole = of_file("train", Path(data.path), data.format, data.unscorable)
     if data.validation_path is not None:
-        validation = of_file("validation", Path(data.validation_path), data.format)
+        validation = of_file("validation", Path(data.validation_path), data.format, data.unscorable)
         return [_without(whole, validation, data), validation]
     parts: dict[bool, list[Question]] = {True: [], False: []}
     for question in whole.questions:

@@ -14,6 +14,7 @@ OPERATIONAL: JsonDict = {"operational": True}
 Hops = Annotated[int, Field(ge=1, le=4)]
 Kind = Literal["compositional", "comparison", "bridge_comparison"]
 Metric = Literal["eval/greedy/exact_match", "eval/greedy/f1", "eval/sampled/exact_match", "eval/sampled/f1"]
+Unscorable = Literal["refuse", "skip"]
 Estimator = Literal["gae", "group_relative", "leave_one_out", "reinforce_plus_plus"]
 SHORT_NAMES = {"grpo": "group_relative", "rloo": "leave_one_out", "reinforce++": "reinforce_plus_plus"}
 
@@ -92,7 +93,10 @@ class DataConfig(Section):
     """Questions from a file instead of the built-in world."""
 
     path: str | None = Field(default=None, description="question file; none: the built-in world")
-    format: str = Field(default="auto", description="layout of the file; auto: recognised by its keys")
+    format: str = Field(default="auto", description="layout of the files; auto: recognised by their first item")
+    unscorable: Unscorable = Field(
+        default="refuse", description="what to do about questions without gold answers, or marked as unanswerable"
+    )
     validation_path: str | None = Field(
         default=None, description="validation questions; none: a share of data.path, by their text"
     )
