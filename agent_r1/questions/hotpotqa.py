@@ -2,7 +2,7 @@
 
 The official JSON has lists of pairs, Hugging Face's re-issue a column per field, and 2WikiMultihopQA's Parquet
 re-issue holds either as a string of JSON. Titles stay as they are (HTML-escaped), for matching. Reading files is left
-to `items`. https://hotpotqa.github.io, https://github.com/Alab-NII/2wikimultihop
+to `containers`. https://hotpotqa.github.io, https://github.com/Alab-NII/2wikimultihop
 """
 
 from __future__ import annotations

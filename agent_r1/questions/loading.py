@@ -133,10 +133,11 @@ def _read(item: Value, chosen: str, format: str) -> Question:
 
 def _named(question: Question, seen: SeenIds, again: Counter[str]) -> Question:
     """The question under an id made from its content, numbered where that is taken."""
-    identity = made_id(question)
-    while not seen.add(identity if identity not in again else f"{identity}#{again[identity]}"):
-        again[identity] = max(again[identity] + 1, 2)
-    return replace(question, id=identity if identity not in again else f"{identity}#{again[identity]}")
+    identity = name = made_id(question)
+    while not seen.add(name):
+        again[identity] = max(again[identity], 1) + 1
+        name = f"{identity}#{again[identity]}"
+    return replace(question, id=name)
 
 
 def _refuse_repeated(question: Question, item: Value, path: Path, chosen: str) -> None:

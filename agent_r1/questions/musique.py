@@ -1,4 +1,4 @@
-"""MuSiQue: one item of the file becomes one question. Reading files is left to `items`.
+"""MuSiQue: one item of the file becomes one question. Reading files is left to `containers`.
 
 Titles are not unique inside an item, so evidence finds its passage by `idx`. The `full` files hold a question twice
 under one id, once with a paragraph that its answer needs taken away: that twin's id gets "#unanswerable" appended, its

@@ -18,6 +18,7 @@ from agent_r1.questions import Evidence, Passage, Question, iter_questions, load
 from agent_r1.questions.loading import FORMATS, recognise
 
 SLICES = Path(os.environ.get("AGENT_R1_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data")
+DOCS = Path(__file__).parents[2] / "docs" / "data.md"
 KNOWN = {
     "hotpotqa/hotpot_train_slice.json": "hotpotqa",
     "hotpotqa/hotpot_dev_hf_layout.jsonl": "hotpotqa",
@@ -161,9 +162,17 @@ def test_no_item_with_a_mark_of_a_published_format_is_taken_for_a_plain_one(tmp_
 
 
 def test_docs_have_a_row_for_every_format() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    text = DOCS.read_text(encoding="utf-8")
     for name in FORMATS:
         assert f"| `{name}` |" in text, f"docs/data.md has no row of {name}"
+
+
+def test_the_example_of_the_plain_format_in_the_docs_loads(tmp_path: Path) -> None:
+    (example,) = [block for block in DOCS.read_text(encoding="utf-8").split("```") if block.startswith('\n{"id"')]
+    (question,) = load(written(tmp_path, f"[{example}]"))
+    assert (len(question.answers), len(question.passages), question.dataset) == (2, 2, "novels")
+    assert [piece.passage_id for piece in question.evidence] == [passage.id for passage in question.passages]
+    assert question.metadata == {"source": "a book"}
 
 
 # The plain format
