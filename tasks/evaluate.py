@@ -124,7 +124,7 @@ def _split(config: Config, data: Path | None, split: str) -> Split:
     if data is not None:
         if {"sql", "lookup"} & set(config.tools):
             raise ConfigError(f"--data: the tools {', '.join(config.tools)} need the built-in world's database")
-        return of_file(split, data)
+        return of_file(split, data, unscorable=config.data.unscorable)
     found = {each.name: each for each in splits(config)}
     if split not in found:
         raise ConfigError(f"--split: there is no split {split!r}; there is {', '.join(found)}")
