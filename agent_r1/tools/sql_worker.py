@@ -14,6 +14,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, TextIO
@@ -151,6 +152,8 @@ def main(settings_json: str) -> None:
     settings = Settings(**json.loads(settings_json))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business; it closes stdin
     os.environ.clear()  # of the process too, so that a library's getenv finds nothing
+    os.environ["TZ"] = "UTC0"  # local time is the same on every machine
+    time.tzset()
     replies = _take_stdout()
     requests: queue.Queue[Request] = queue.Queue()
 
