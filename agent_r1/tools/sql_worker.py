@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import fields
 from decimal import Decimal
 from typing import Any, TextIO
 
@@ -164,7 +164,7 @@ def main(settings_json: str) -> None:
         os._exit(0)
 
     def reply(message: Answer) -> None:
-        replies.write(json.dumps(asdict(message)) + "\n")
+        replies.write(json.dumps({field.name: getattr(message, field.name) for field in fields(message)}) + "\n")
         replies.flush()
 
     cage()
