@@ -16,7 +16,7 @@ from agent_r1 import seeds
 from agent_r1.errors import DataError
 from agent_r1.formats import hermes
 from agent_r1.formats.calls import Write
-from agent_r1.questions.records import Question
+from agent_r1.questions.records import Json, Question
 
 _PLAIN = frozenset(re.findall(r"\w+", """
     a after also an and are as at be been being both by did do does during for from had has have how in into is it its
