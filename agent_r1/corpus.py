@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_r1.errors import DataError
-from agent_r1.questions.items import Value, read_items
+from agent_r1.questions.containers import read_items
+from agent_r1.questions.items import Value
 from agent_r1.questions.passages import passage_id
 from agent_r1.questions.records import Passage
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent_r1.config import Config
 from agent_r1.errors import DataError
+from agent_r1.execution import execution_match
 from agent_r1.questions import iter_questions, load
 from agent_r1.questions.records import Passage, Question
-from agent_r1.sections import DataConfig
+from agent_r1.sections import DataConfig, Unscorable
 from agent_r1.seeds import derive
+from agent_r1.tools.databases import Databases
 from agent_r1.world.ask import ask
 from agent_r1.world.generate import World, generate, passages
 
@@ -44,19 +47,50 @@ def first_question(config: Config) -> Question:
     return ask(generate(config.world)["train"], config.world, 1)[0]
 
 
-def of_file(name: str, path: Path, format: str = "auto") -> Split:
-    """A whole question file as one split, without the questions that cannot be scored: a DataError if none can.
+def of_file(
+    name: str,
+    path: Path,
+    format: str = "auto",
+    unscorable: Unscorable = "refuse",
+    databases: Path | None = None,
+) -> Split:
+    """A whole question file as one split, of questions that can be scored: DataError where the file has none.
 
-    Those have no gold answer, or are marked as not answerable, as MuSiQue's twins are.
+    Questions without a gold answer, or marked as not answerable as MuSiQue's twins are, cannot, nor those about a
+    database of whose gold queries none runs: "refuse" makes them a DataError that says how many, "skip" leaves them out
+    with a warning.
     """
-    questions = [
-        question
-        for question in load(path, format)
-        if question.answers and question.metadata.get("answerable") is not False
-    ]
-    if not questions:
-        raise DataError(f"{path}: no question has a gold answer and can be answered")
+    found = load(path, format)
+    answerable = [each for each in found if each.answers and each.metadata.get("answerable") is not False]
+    questions, reasons = _runnable(answerable, path, databases)
+    if missing := len(found) - len(questions):
+        unanswerable = sum(each.metadata.get("answerable") is False for each in found)
+        marked = f" ({unanswerable} of them are marked as unanswerable)" if unanswerable else ""
+        marked += f" that runs: {reasons[0]}" if reasons else ""
+        what = f"{path}: {missing} of {len(found)} questions have no gold answer{marked}"
+        if not questions:
+            raise DataError(f"{what}: nothing is left to train or score on")
+        if unscorable == "refuse":
+            raise DataError(f"{what}: set data.unscorable=skip to leave them out")
+        log.warning("%s: left out", what)
     return _split(name, questions)
+
+
+def _runnable(questions: Sequence[Question], path: Path, folder: Path | None) -> tuple[list[Question], list[str]]:
+    """The questions that are about no database, or have a gold query that runs on it; what is wrong with the others."""
+    named = [each for each in questions if each.database is not None]
+    if not named:
+        return list(questions), []
+    if folder is None:
+        raise DataError(f"{path}: its questions are about databases such as {named[0].database!r}: set data.databases")
+    wrong: dict[str, str] = {}
+    with closing(Databases(folder)) as databases:
+        for question in named:
+            try:
+                execution_match(None, question.answers, databases.tool(question.database or ""))
+            except DataError as error:
+                wrong[question.id] = str(error)
+    return [each for each in questions if each.id not in wrong], list(wrong.values())
 
 
 def _of_world(config: Config) -> list[Split]:
@@ -80,9 +114,10 @@ def _of_world(config: Config) -> list[Split]:
 def _of_files(data: DataConfig) -> list[Split]:
     """Training and validation questions. Without a validation file a question's own text decides, whatever the run."""
     assert data.path is not None
-    whole = of_file("train", Path(data.path), data.format)
+    databases = None if data.databases is None else Path(data.databases)
+    whole = of_file("train", Path(data.path), data.format, data.unscorable, databases)
     if data.validation_path is not None:
-        validation = of_file("validation", Path(data.validation_path), data.format)
+        validation = of_file("validation", Path(data.validation_path), data.format, data.unscorable, databases)
         return [_without(whole, validation, data), validation]
     parts: dict[bool, list[Question]] = {True: [], False: []}
     for question in whole.questions:

@@ -35,8 +35,9 @@ _FENCE = re.compile(r"```(?:[a-z]*[ \t]*\n|sql\s)?(.*?)(?:```|\Z)", re.DOTALL | 
 def execution_match(answer: str | None, golds: Sequence[str], database: SqlTool) -> float:
     """1.0 if the answer is a query with the same result as any of `golds`, which are alternatives; else 0.0.
 
-    Rows count in order where the gold query orders them. An answer in a fenced block is taken out of it. DataError
-    where not one gold query runs. Results of gold queries are kept, for the many attempts at one question.
+    Rows count in order where the gold query orders them. An answer in a fenced block is taken out of it. An answer
+    that takes too long is wrong, and one that spells the right rows out is right. DataError where not one gold query
+    runs. Results of gold queries are kept, for the many attempts at one question.
     """
     results: dict[str, QueryResult] = {}
     errors: list[str] = []

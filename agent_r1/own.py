@@ -22,7 +22,7 @@ from agent_r1.sections import McpConfig
 from agent_r1.tool_calls import parse
 from agent_r1.tools.concurrently import side_by_side
 from agent_r1.tools.mcp import McpServer
-from agent_r1.tools.own import open_own
+from agent_r1.tools.own import check_schema, open_own
 from agent_r1.tools.protocol import Tool
 from agent_r1.trajectory import Trajectory, Turn
 
@@ -39,7 +39,10 @@ def own_tools(config: Config) -> list[Tool]:
     ConfigError where one cannot be had, or two tools have one name.
     """
     found = [open_own(name) for name in config.tools if is_own(name)]
-    found += [tool for server in config.mcp for tool in _server(server, config.rollout.tool_timeout).tools]
+    for server in config.mcp:
+        for tool in _server(server, config.rollout.tool_timeout).tools:
+            check_schema(tool, f"mcp: {' '.join(server.command)}")
+            found.append(tool)
     names = [*(name for name in config.tools if not is_own(name)), *(tool.name for tool in found)]
     for name in names:
         if names.count(name) > 1:

@@ -18,6 +18,7 @@ Metric = Literal["eval/greedy/exact_match", "eval/greedy/f1", "eval/sampled/exac
 COMPONENTS = (
     "outcome", "evidence", "potential", "turn", "malformed", "failed", "repeated", "unanswered", "environment",
 )  # fmt: skip
+Unscorable = Literal["refuse", "skip"]
 Estimator = Literal["gae", "group_relative", "leave_one_out", "reinforce_plus_plus"]
 SHORT_NAMES = {"grpo": "group_relative", "rloo": "leave_one_out", "reinforce++": "reinforce_plus_plus"}
 
@@ -96,7 +97,12 @@ class DataConfig(Section):
     """Questions from a file instead of the built-in world."""
 
     path: str | None = Field(default=None, description="question file; none: the built-in world")
-    format: str = Field(default="auto", description="layout of the file; auto: recognised by its keys")
+    format: str = Field(default="auto", description="layout of the files; auto: recognised by their first item")
+    unscorable: Unscorable = Field(
+        default="refuse",
+        description="what to do about questions without gold answers, marked as unanswerable, or with no gold query "
+        "that runs",
+    )
     databases: str | None = Field(
         default=None,
         description="folder of the databases that questions name, DuckDB or SQLite; none: questions need none",

@@ -19,8 +19,8 @@ PAGE = Path(__file__).with_name("configuration.md")
 HEAD = """# Configuration
 
 One YAML file, nested as the tables below; on the command line `--set section.key=value` (the value is YAML). Unknown
-keys, wrong values and contradictions are errors before any work. The shipped configurations, `quickstart` and
-`hotpotqa-smollm2`, are in [flows/configs](../flows/configs) and say only what they change.
+keys, wrong values and contradictions are errors before any work. The shipped configurations are in
+[flows/configs](../flows/configs) and say only what they change.
 
 What identifies a run is every key that is not marked *operational*: a run of the same name goes on only where all of
 them are the same. Operational keys say where and how a run works, not what it computes; they may change on resume, and
@@ -43,16 +43,22 @@ def page() -> str:
 def _sections(part: Schema, root: Schema, prefix: str) -> Iterator[tuple[str, Schema]]:
     yield prefix, part
     for name, value in part["properties"].items():
-        if "$ref" in value:
-            inner = root["$defs"][value["$ref"].rpartition("/")[2]]
-            yield from _sections(inner, root, f"{prefix}{name}.")
+        for reference, mark in ((value.get("$ref"), "."), (value.get("items", {}).get("$ref"), "[].")):
+            if reference is not None:
+                inner = root["$defs"][reference.rpartition("/")[2]]
+                yield from _sections(inner, root, f"{prefix}{name}{mark}")
 
 
 def _section(prefix: str, part: Schema, root: Schema) -> str:
     title = prefix.removesuffix(".") or "top level"
     meaning = "" if part is root else f"{part.get('description', '').strip()}\n\n"
     rows = [
-        _row(f"`{prefix}{name}`", _code(value["default"]), _allowed(value), _meaning(value))
+        _row(
+            f"`{prefix}{name}`",
+            _code(value["default"]) if "default" in value else "required",
+            _allowed(value),
+            _meaning(value),
+        )
         for name, value in part["properties"].items()
         if "$ref" not in value
     ]
@@ -70,7 +76,7 @@ def _allowed(value: Schema) -> str:
     if "enum" in value or "const" in value:
         return ", ".join(str(option) for option in value.get("enum", [value.get("const")]))
     if value["type"] == "array":
-        return f"list: {_allowed(value['items'])}"
+        return "list of sections" if "$ref" in value["items"] else f"list: {_allowed(value['items'])}"
     if "pattern" in value:
         return f"text: {_code(value['pattern'])}"
     names = {"integer": "integer", "number": "number", "boolean": "true, false", "string": "text", "null": "null"}

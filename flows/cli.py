@@ -178,15 +178,24 @@ def compare(
 @app.command()
 def doctor(
     run: Annotated[str | None, typer.Argument(help="Default: what is installed, and the home.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="A question file to look into instead.")] = None,
+    layout: Annotated[str, typer.Option("--format", help="Layout of the file, as data.format.")] = "auto",
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong or odd with a run, with numbers and what to try; or with what is installed, and the home.
+    """Say what is wrong or odd with a run, with numbers and what to try; with what is installed; or with a data file.
 
-    The exit code is 0 where it could look: alarms and warnings are findings, not failures.
+    The exit code is 0 where it could look: alarms and warnings are findings, not failures. A broken file is a failure.
     """
-    from flows import installation, reports
+    from flows import data_report, installation, reports
 
+    if data is None and layout != "auto":
+        raise ConfigError("--format says how to read a file: name it with --data")
+    if data is not None and run is not None:
+        raise ConfigError("doctor: expected a run or --data, not both")
+    if data is not None:
+        _print(data_report.examine(data, layout), as_json)
+        return
     _print(installation.examine(home) if run is None else reports.diagnosis(home, run), as_json)
 
 

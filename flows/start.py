@@ -187,6 +187,8 @@ def _check_data(config: Config) -> None:
     ):
         if path is not None and not Path(path).is_file():
             raise ConfigError(f"{key}: {path}: no such file")
+    if config.data.databases is not None and not Path(config.data.databases).is_dir():
+        raise ConfigError(f"data.databases: {config.data.databases}: no such folder")
 
 
 def _same_start(row: RunRow, config: Config, start_from: str | None) -> bool:

@@ -86,7 +86,8 @@ class Answered:
 def split_of(config: Config, asked: Asked) -> Split:
     """The questions, their passages and their world. ConfigError or DataError where there are none."""
     if asked.data is not None:
-        found = of_file(asked.split, asked.data)
+        folder = None if config.data.databases is None else Path(config.data.databases)
+        found = of_file(asked.split, asked.data, unscorable=config.data.unscorable, databases=folder)
     else:
         known = {each.name: each for each in splits(config)}
         if asked.split not in known:

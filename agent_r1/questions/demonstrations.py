@@ -42,8 +42,8 @@ def demonstration(
         looks = [write("schema", {})] if "schema" in tools else []
         return [*looks, write("sql", {"query": question.answers[0]}), _answer(question.answers[0])]
     random = seeds.generator(seed, "demonstration", question.id)
-    steps = question.metadata.get("decomposition")
-    queries = _hop_queries(steps, random) if isinstance(steps, list) else _title_queries(question, random)
+    steps = _steps(question)
+    queries = _hop_queries(steps, random) if steps else _title_queries(question, random)
     unanswerable = question.metadata.get("answerable") is False
     if unanswerable or not queries or not question.evidence or not question.answers:
         return []
@@ -69,16 +69,22 @@ def _answer(text: str) -> str:
     return f"<answer>{text.strip()}</answer>"
 
 
-def _hop_queries(steps: list[Json], random: np.random.Generator) -> list[str]:
+def _steps(question: Question) -> list[tuple[str, str]]:
+    """Sub-questions with their answers; empty where the metadata has none, or another list under that name."""
+    steps = question.metadata.get("decomposition")
+    found = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    pairs = [(step.get("question"), step.get("answer")) for step in found]
+    return [(asked, answer) for asked, answer in pairs if isinstance(asked, str) and isinstance(answer, str)]
+
+
+def _hop_queries(steps: list[tuple[str, str]], random: np.random.Generator) -> list[str]:
     """The sub-questions, "#1" replaced by the answer of the first and so on; seeded, whole or without plain words."""
     queries: list[str] = []
     answers: list[str] = []
-    for step in steps:
-        if not isinstance(step, dict):
-            raise ValueError(f"expected a step of the decomposition to be an object, got {step!r}")
-        text = _filled(str(step["question"]), answers)
+    for asked, answer in steps:
+        text = _filled(asked, answers)
         queries.append(_shortened(text) if random.random() < 0.5 else text)
-        answers.append(str(step["answer"]))
+        answers.append(answer)
     return queries
 
 

@@ -2,7 +2,7 @@
 
 The official JSON has lists of pairs, Hugging Face's re-issue a column per field, and 2WikiMultihopQA's Parquet
 re-issue holds either as a string of JSON. Titles stay as they are (HTML-escaped), for matching. Reading files is left
-to `items`. https://hotpotqa.github.io, https://github.com/Alab-NII/2wikimultihop
+to `containers`. https://hotpotqa.github.io, https://github.com/Alab-NII/2wikimultihop
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from agent_r1.questions.items import Value
 from agent_r1.questions.passages import passage_id
 from agent_r1.questions.records import Evidence, Json, Passage, Question
+
+_TWO_WIKI_KINDS = ("inference", "compositional", "bridge_comparison")
 
 
 def hotpotqa_question(item: Value) -> Question:
@@ -22,14 +24,25 @@ def two_wiki_question(item: Value) -> Question:
     return _question(item, dataset="2wiki", separator=" ")
 
 
-def is_hotpotqa(keys: frozenset[str]) -> bool:
-    """Whether an item with these keys has the layout; a test file has only an id, a question and a context."""
-    return {"question", "context"} <= keys and ("_id" in keys or "supporting_facts" in keys)
+def is_hotpotqa(item: Value) -> bool:
+    """Whether an item has the layout and is not of 2WikiMultihopQA; a test file has an id, a question and a context."""
+    keys = set(item.keys())
+    marked = "supporting_facts" in keys or {"_id", "context"} <= keys or _has_passages(item)
+    return marked and "reward_model" not in keys and not is_two_wiki(item)
 
 
-def is_two_wiki(keys: frozenset[str]) -> bool:
-    """Whether an item with these keys is of 2WikiMultihopQA, not of HotpotQA."""
-    return {"question", "context"} <= keys and ("evidences" in keys or "entity_ids" in keys)
+def is_two_wiki(item: Value) -> bool:
+    """Whether an item has the layout, and a field or kind of question that only 2WikiMultihopQA has."""
+    keys, kind = set(item.keys()), item.get("type")
+    own = bool({"evidences", "entity_ids", "evidences_id"} & keys) or (
+        kind is not None and kind.json in _TWO_WIKI_KINDS
+    )
+    return own and bool({"context", "supporting_facts"} & keys) and "reward_model" not in keys
+
+
+def _has_passages(item: Value) -> bool:
+    context = item.get("context")
+    return context is not None and isinstance(context.json, list | dict)
 
 
 def _question(item: Value, *, dataset: str, separator: str) -> Question:

@@ -1,20 +1,15 @@
-"""Items of a JSON list or of JSON lines, and a cursor into them, so that every complaint names file, item and field.
+"""A cursor into one item of a question file, so that every complaint names file, item and field.
 
-What the fields mean is left to one file per format beside this one.
+Reading items out of files is left to `containers`, what the fields mean to one file per format beside this one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 from agent_r1.errors import DataError
 from agent_r1.questions.records import Json
-
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +26,18 @@ class Value:
     def error(self, problem: str) -> DataError:
         """A DataError about this value; `problem` says what is wrong, and what was expected."""
         field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.way).removeprefix(".")
-        return DataError(f"{self.item}: field {field}: {problem}" if field else f"{self.item}: {problem}")
+        message = f"{self.item}: field {field}: {problem}" if field else f"{self.item}: {problem}"
+        return DataError(message.encode(errors="backslashreplace").decode())
 
     def keys(self) -> tuple[str, ...]:
         """The keys of an object, in the order of the file."""
         if not isinstance(self.json, dict):
-            raise self._wrong_type("an object")
+            raise self.wrong("an object")
         return tuple(self.json)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether an object has a key, be it null."""
+        return key in self.keys()
 
     def get(self, key: str) -> Value | None:
         """The value under a key, None where it is absent or null."""
@@ -57,17 +57,19 @@ class Value:
     def elements(self) -> list[Value]:
         """The elements of a list."""
         if not isinstance(self.json, list):
-            raise self._wrong_type("a list")
+            raise self.wrong("a list")
         return [Value(self.item, (*self.way, position), element) for position, element in enumerate(self.json)]
 
     def text(self) -> str:
         """A string, as it stands in the file."""
         if not isinstance(self.json, str):
-            raise self._wrong_type("a string")
+            raise self.wrong("a string")
         try:
             self.json.encode()
         except UnicodeEncodeError:
             raise self.error("half of a surrogate pair, which is not valid text") from None
+        if "\0" in self.json:
+            raise self.error("a NUL character, which is not valid text")
         return self.json
 
     def filled_text(self) -> str:
@@ -76,6 +78,12 @@ class Value:
             raise self.error("blank, expected text")
         return self.text()
 
+    def name(self) -> str:
+        """A string that is not blank, or an integer as text."""
+        if isinstance(self.json, int) and not isinstance(self.json, bool):
+            return str(self.json)
+        return self.filled_text()
+
     def texts(self) -> tuple[str, ...]:
         """A list of strings."""
         return tuple(element.text() for element in self.elements())
@@ -83,13 +91,13 @@ class Value:
     def position(self) -> int:
         """An integer from 0 on."""
         if not isinstance(self.json, int) or isinstance(self.json, bool) or self.json < 0:
-            raise self._wrong_type("an integer from 0 on")
+            raise self.wrong("an integer from 0 on")
         return self.json
 
     def flag(self) -> bool:
         """True or false."""
         if not isinstance(self.json, bool):
-            raise self._wrong_type("true or false")
+            raise self.wrong("true or false")
         return self.json
 
     def decoded(self) -> Value:
@@ -97,64 +105,47 @@ class Value:
         if not isinstance(self.json, str):
             return self
         try:
-            return Value(self.item, self.way, _parse(self.json))
+            return Value(self.item, self.way, parse(self.json))
         except (ValueError, RecursionError) as error:
             raise self.error(f"a string that does not hold JSON ({error})") from None
 
-    def _wrong_type(self, expected: str) -> DataError:
-        shown = json.dumps(self.json, ensure_ascii=False)
+    def unwrapped(self) -> Value:
+        """This value, read from JSON where it is a string that looks like a list or an object; else as it is."""
+        text = self.json.strip() if isinstance(self.json, str) else ""
+        return self.decoded() if (text[:1], text[-1:]) in (("[", "]"), ("{", "}")) else self
+
+    def tree(self) -> Json:
+        """The value as it stands, all of it storable: valid text and numbers, not nested without end."""
+        try:
+            shown = json.dumps(self.json, ensure_ascii=False, allow_nan=False)
+            shown.encode()
+        except UnicodeEncodeError:
+            raise self.error("half of a surrogate pair, which is not valid text") from None
+        except RecursionError:
+            raise self.error("nested too deeply") from None
+        except ValueError:
+            raise self.error("a number out of range") from None
+        if "\\u0000" in shown:
+            raise self.error("a NUL character, which is not valid text")
+        return self.json
+
+    def wrong(self, expected: str) -> DataError:
+        """A DataError that shows the value beside what was expected."""
+        try:
+            shown = json.dumps(self.json, ensure_ascii=False)
+        except RecursionError:
+            shown = "something nested too deeply"
         return self.error(f"expected {expected}, got {shown if len(shown) <= 60 else shown[:60] + '...'}")
 
 
-def read_items(path: Path) -> Iterator[Value]:
-    """The items of a file, told to be a JSON list or JSON lines by its first character. Raises DataError.
-
-    JSON lines are streamed. Items are counted from 1; in JSON lines an item goes by its line.
-    """
-    try:
-        with path.open("rb") as file:
-            start = next((line for line in file if line.removeprefix(_BOM).strip()), b"").removeprefix(_BOM).lstrip()
-            file.seek(0)
-            yield from _list_items(path, file.read()) if start.startswith(b"[") else _line_items(path, file)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _list_items(path: Path, content: bytes) -> Iterator[Value]:
-    items = _read_json(content, where=f"{path}")
-    assert isinstance(items, list), "the first character was a bracket"
-    for number, item in enumerate(items, start=1):
-        yield _item(f"{path}: item {number}", item)
-
-
-def _line_items(path: Path, lines: BinaryIO) -> Iterator[Value]:
-    for number, line in enumerate(lines, start=1):
-        if line.removeprefix(_BOM).strip():
-            where = f"{path}: line {number}"
-            yield _item(where, _read_json(line, where))
-
-
-def _item(where: str, json_value: Json) -> Value:
+def item(where: str, json_value: Json) -> Value:
     """The cursor at an item, which must be an object; its id, where it has one, is part of its name."""
     if not isinstance(json_value, dict):
-        raise Value(where, (), json_value)._wrong_type("an object")
+        raise Value(where, (), json_value).wrong("an object")
     name = next((json_value[key] for key in ("_id", "id") if isinstance(json_value.get(key), str)), None)
     return Value(where if name is None else f"{where} (id {name!r})", (), json_value)
 
 
-def _read_json(content: bytes, where: str) -> Json:
-    try:
-        return _parse(content.decode("utf-8-sig").rstrip())
-    except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start}"
-        raise DataError(f"{where}: not UTF-8 text: {byte}") from None
-    except json.JSONDecodeError as error:
-        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
-        raise DataError(f"{where}: broken or cut-off JSON at {place}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: JSON that cannot be read: {error}") from None
-
-
-def _parse(text: str) -> Json:
-    """JSON, where NaN and Infinity (pandas writes NaN for what is missing) become null."""
+def parse(text: str) -> Json:
+    """JSON, where NaN and Infinity (pandas writes NaN for what is missing) become null. Raises ValueError."""
     return json.loads(text, parse_constant=lambda _: None)

@@ -1,8 +1,9 @@
-"""MuSiQue: one item of the file becomes one question. Reading files is left to `items`.
+"""MuSiQue: one item of the file becomes one question. Reading files is left to `containers`.
 
 Titles are not unique inside an item, so evidence finds its passage by `idx`. The `full` files hold a question twice
 under one id, once with a paragraph that its answer needs taken away: that twin's id gets "#unanswerable" appended, its
-metadata "answerable": false, and its hop without a paragraph no evidence; its answers stay. https://github.com/StonyBrookNLP/musique
+metadata "answerable": false, and it has no answers, nor evidence for the hop without a paragraph.
+https://github.com/StonyBrookNLP/musique
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ def musique_question(item: Value) -> Question:
     if shape:
         metadata["kind"] = shape[0]
     if steps:
-        metadata["decomposition"] = [step.json for step in steps]
+        metadata["decomposition"] = [step.tree() for step in steps]
     return Question(
         id=identity if answerable else f"{identity}#unanswerable",
         text=item["question"].filled_text().strip(),
-        answers=_answers(item),
+        answers=_answers(item) if answerable else (),
         evidence=_evidence(steps, passages),
         passages=tuple(dict.fromkeys(passages.values())),
         hops=int(shape[1]) if shape else None,
@@ -41,14 +42,15 @@ def musique_question(item: Value) -> Question:
     )
 
 
-def is_musique(keys: frozenset[str]) -> bool:
-    """Whether an item with these keys has the layout."""
-    return {"id", "question", "paragraphs"} <= keys
+def is_musique(item: Value) -> bool:
+    """Whether an item has the layout; a test file has paragraphs alone."""
+    keys = set(item.keys())
+    return bool({"paragraphs", "question_decomposition"} & keys) and "reward_model" not in keys
 
 
 def _passages(paragraphs: Value) -> dict[int, Passage]:
     passages: dict[int, Passage] = {}
-    for paragraph in paragraphs.elements():
+    for paragraph in paragraphs.decoded().elements():
         index, title, text = paragraph["idx"], paragraph["title"].text(), paragraph["paragraph_text"].text()
         if index.position() in passages:
             raise index.error(f"{index.position()} a second time, expected a paragraph's own number")
@@ -59,7 +61,7 @@ def _passages(paragraphs: Value) -> dict[int, Passage]:
 def _steps(item: Value) -> list[Value]:
     """The decomposition, each step checked to have its sub-question and answer; empty in a test file."""
     decomposition = item.get("question_decomposition")
-    steps = [] if decomposition is None else decomposition.elements()
+    steps = [] if decomposition is None else decomposition.decoded().elements()
     for step in steps:
         step["question"].filled_text()
         step["answer"].text()

@@ -32,9 +32,10 @@ class Question:
     """A question to answer with tools.
 
     `answers` holds every accepted gold answer and may be empty (a test file without gold). `evidence` is in hop order
-    where the source has one. `hops` is None where the source does not say. `metadata` must be JSON. `kind` and `facts`
-    are read from it: `metadata["kind"]` such as "bridge" or "comparison"; `metadata["facts"]`, one
-    [subject, relation, object] of strings per entry of `evidence`, where the source is a database.
+    where the source has one. `hops` is None where the source does not say. `metadata` must be JSON. These
+    are read from it: `kind`, such as "bridge" or "comparison"; `answerable`, false where the answer cannot be found;
+    `decomposition`, a list of objects with a `question` and an `answer`; `facts`, one [subject, relation, object] of
+    strings per entry of `evidence`, where the source is a database.
     """
 
     id: str

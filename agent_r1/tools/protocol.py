@@ -33,7 +33,6 @@ class ToolResult:
     sources: tuple[Source, ...] = ()
 
 
-@runtime_checkable
 class Described(Protocol):
     """What the model is shown of a tool."""
 
@@ -44,6 +43,7 @@ class Described(Protocol):
     def schema(self) -> JsonObject: ...
 
 
+@runtime_checkable
 class Tool(Protocol):
     """A tool. `schema` is in OpenAI form: {"type": "function", "function": {"name", "description", "parameters"}}."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from urllib.parse import quote
 
 from agent_r1.tools.sql_messages import ONE_SELECT, TOO_SLOW, Refused, Table
@@ -16,7 +17,10 @@ VALUE_BYTES = 16 << 20
 HEAP_BYTES = 256 << 20
 PATTERN_BYTES = 1000
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
-PRAGMAS = {"table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info"}
+PRAGMAS = {
+    *("table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info"),
+    "data_version",  # text search asks it whether its table has changed
+}
 MODULES = {"json_each", "json_tree", "generate_series", "fts3", "fts4", "fts5", "rtree", "rtree_i32"}
 """Virtual tables that only compute, or that are of the database's own. Others look into the engine, as dbstat does."""
 INNOCUOUS = 0x200000
@@ -45,7 +49,7 @@ class SqliteDatabase:
         for setting in ("query_only = ON", "trusted_schema = OFF", "temp_store = MEMORY", "cell_size_check = ON"):
             self._connection.execute(f"PRAGMA {setting}")
         self._connection.execute(f"PRAGMA hard_heap_limit = {HEAP_BYTES}").fetchone()
-        self._connection.execute("SELECT name FROM sqlite_master").fetchone()
+        self._wake_virtual_tables()
         functions = self._connection.execute("SELECT name, flags FROM pragma_function_list").fetchall()
         self._functions = FUNCTIONS | {name for name, flags in functions if flags & INNOCUOUS} - REFUSED
         self._hidden = {name for (name,) in self._connection.execute("SELECT name FROM pragma_module_list")} - MODULES
@@ -70,6 +74,13 @@ class SqliteDatabase:
             if "one statement at a time" in str(error) or str(error) in ("not authorized", "authorization denied"):
                 raise Refused(ONE_SELECT) from None
             raise
+
+    def _wake_virtual_tables(self) -> None:
+        """First use of a search index prepares statements that write, which the authorizer would not have."""
+        made = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%'"
+        for (name,) in self._connection.execute(made).fetchall():
+            with suppress(sqlite3.Error):  # of a module that this SQLite lacks: a query will say so
+                self._connection.execute('SELECT 1 FROM "{}" LIMIT 0'.format(name.replace('"', '""')))
 
     def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
         """SQLite asks this for all that a statement would do."""

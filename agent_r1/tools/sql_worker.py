@@ -14,7 +14,8 @@ import queue
 import signal
 import sys
 import threading
-from dataclasses import asdict
+import time
+from dataclasses import fields
 from decimal import Decimal
 from typing import Any, TextIO
 
@@ -151,6 +152,8 @@ def main(settings_json: str) -> None:
     settings = Settings(**json.loads(settings_json))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business; it closes stdin
     os.environ.clear()  # of the process too, so that a library's getenv finds nothing
+    os.environ["TZ"] = "UTC0"  # local time is the same on every machine
+    time.tzset()
     replies = _take_stdout()
     requests: queue.Queue[Request] = queue.Queue()
 
@@ -161,7 +164,7 @@ def main(settings_json: str) -> None:
         os._exit(0)
 
     def reply(message: Answer) -> None:
-        replies.write(json.dumps(asdict(message)) + "\n")
+        replies.write(json.dumps({field.name: getattr(message, field.name) for field in fields(message)}) + "\n")
         replies.flush()
 
     cage()

@@ -113,6 +113,22 @@ def test_worker_sees_no_environment_and_can_open_nothing(
     caged.tool.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "query"),
+    [
+        ("sqlite", "SELECT datetime('2020-06-01 12:00:00', 'localtime') AS t"),
+        ("duckdb", "SELECT '2020-06-01 12:00:00+00'::TIMESTAMPTZ::VARCHAR AS t"),
+    ],
+)
+def test_local_time_is_utc_wherever_the_run_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, query: str
+) -> None:
+    monkeypatch.setenv("TZ", "XYZ-9")
+    caged = make(kind, tmp_path, seconds=5)
+    assert caged.tool.call({"query": query}).text.removesuffix("+00") == "t\n2020-06-01 12:00:00"
+    caged.tool.close()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_query_has_the_same_answer_in_another_worker(cages: dict[str, Caged], kind: str) -> None:
     """What would differ is refused; see the page for what the clock says."""

@@ -163,17 +163,48 @@ def test_the_training_file_itself_is_no_validation_file(tmp_path: Path) -> None:
         splits(of(path, validation_path=str(path)))
 
 
-def test_questions_that_cannot_be_answered_are_left_out(tmp_path: Path) -> None:
-    """MuSiQue's twins: their answer's paragraph was taken away, so nothing can be scored."""
-    twin = {
+def musique(path: Path, *answerable: bool) -> Path:
+    """MuSiQue's twins: what their answer needs was taken away, so nothing can be scored."""
+    item = {
         "id": "2hop__1_2",
         "question": "Where?",
         "paragraphs": [{"idx": 0, "title": "T", "paragraph_text": "Text.", "is_supporting": True}],
         "answer": "Rome",
     }
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(json.dumps({**twin, "answerable": answerable}) for answerable in (True, False)))
-    assert [question.id for question in of_file("test", path).questions] == ["2hop__1_2"]
-    path.write_text(json.dumps({**twin, "answerable": False}))
-    with pytest.raises(DataError, match=r"a\.jsonl"):
+    path.write_text("\n".join(json.dumps({**item, "answerable": each}) for each in answerable))
+    return path
+
+
+def test_questions_that_cannot_be_scored_are_refused_and_counted(tmp_path: Path) -> None:
+    path = musique(tmp_path / "a.jsonl", True, False)
+    told = (
+        r"a\.jsonl: 1 of 2 questions have no gold answer \(1 of them are marked as unanswerable\): set data\.unscorable"
+    )
+    with pytest.raises(DataError, match=told):
         of_file("test", path)
+    mixed = json.loads(hotpot(tmp_path / "b.json", 3).read_text())
+    mixed += json.loads(hotpot(tmp_path / "c.json", 2, answer=None, first=3).read_text())
+    (tmp_path / "b.json").write_text(json.dumps(mixed))
+    with pytest.raises(DataError, match=r"b\.json: 2 of 5 questions have no gold answer: set data\.unscorable=skip"):
+        splits(of(tmp_path / "b.json"))
+    whole = hotpot(tmp_path / "d.json", 9, first=10)
+    with pytest.raises(DataError, match=r"b\.json: 2 of 5"):
+        splits(of(whole, validation_path=str(tmp_path / "b.json")))
+
+
+def test_questions_that_cannot_be_scored_are_left_out_where_that_is_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = musique(tmp_path / "a.jsonl", True, False)
+    with caplog.at_level(logging.WARNING, logger="agent_r1.dataset"):
+        kept = of_file("test", path, unscorable="skip").questions
+    assert [question.id for question in kept] == ["2hop__1_2"]
+    (record,) = caplog.records
+    assert "1 of 2 questions have no gold answer" in record.getMessage()
+
+
+def test_a_file_of_which_nothing_can_be_scored_is_refused_whatever_is_asked_for(tmp_path: Path) -> None:
+    path = musique(tmp_path / "a.jsonl", False)
+    for unscorable in ("refuse", "skip"):
+        with pytest.raises(DataError, match=r"a\.jsonl: 1 of 1 questions have no gold answer .*nothing is left"):
+            of_file("test", path, unscorable=unscorable)

@@ -14,12 +14,13 @@ from scripted import FakeTool, call
 
 from agent_r1.chat import Chat
 from agent_r1.config import Config
-from agent_r1.environments import MAX_CALLS, Environments, open_tools
+from agent_r1.environments import MAX_CALLS, Environments, OfDatabase, open_tools
 from agent_r1.questions.records import Passage, Question
 from agent_r1.tool_calls import ParsedTurn, parse
 from agent_r1.tools import concurrently
 from agent_r1.tools.databases import Databases
 from agent_r1.tools.protocol import JsonObject, Source, ToolResult
+from agent_r1.tools.search import SearchTool
 from agent_r1.world.relations import TABLES
 
 QUESTION = Question("q", "Where?")
@@ -204,6 +205,7 @@ def test_search_shows_as_much_as_the_configuration_says(database: Path) -> None:
     passages = [Passage(name, name, "fog and rain") for name in ("p", "q", "r")]
     settings = Config.model_validate({"tools": ["search"], "search": {"results": 2, "max_characters": 3}})
     (tool,) = open_tools(settings, database, passages, NONE)
+    assert isinstance(tool, SearchTool)
     assert tool.call({"query": "fog"}).text == "[1] p\nfog…\n\n[2] q\nfog…"
 
 
@@ -215,4 +217,5 @@ def test_the_tools_of_a_configuration_are_opened_in_its_order(database: Path) ->
         function = tool.schema["function"]
         assert isinstance(function, dict)
         assert function["name"] == tool.name
+        assert not isinstance(tool, OfDatabase)
         tool.close()

@@ -187,6 +187,16 @@ def test_a_method_s_configuration_is_one_that_can_be_stored(method: str) -> None
     assert parse(found.model_dump(mode="json"), "stored") == found
 
 
+def test_what_answers_at_once_is_configured_without_tools_of_the_model_s_own() -> None:
+    found = {method: configured(method, config(), TOKENIZER) for method in METHODS}
+    assert {method: each.tools for method, each in found.items()} == {
+        "direct": (), "rag": ("search",), "react": ("search",), "policy": ("search",),
+    }  # fmt: skip
+    assert {method: each.rollout.max_turns for method, each in found.items()} == {
+        "direct": 1, "rag": 1, "react": 4, "policy": 4,
+    }  # fmt: skip
+
+
 def test_methods_have_room_where_the_model_has_it() -> None:
     assert configured("react", config(max_context=512), TOKENIZER).rollout.max_context == 1024  # model.tiny.context
     other = parse({"model": {"path": "other"}, "rollout": {"max_context": 4096, "max_new_tokens": 300}}, "test")

@@ -22,7 +22,7 @@ from agent_r1.rewards import annotate, components, reward_parts
 from agent_r1.rollout import Attempt, Origin, rollout
 from agent_r1.sections import RewardConfig
 from agent_r1.tools.databases import Databases
-from agent_r1.tools.protocol import Source, ToolResult
+from agent_r1.tools.protocol import Source, Tool, ToolResult
 from agent_r1.trajectory import Trajectory
 
 ORIGIN = Origin("run", 3, "train", 2)
@@ -252,6 +252,7 @@ def test_own_tools_stand_where_the_configuration_names_them(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     tools = open_tools(config(tools=["mine:echo", "calculator"]), tmp_path / "none", [], Databases(tmp_path))
     assert [tool.name for tool in tools] == ["echo", "calculator"]
+    assert isinstance(tools[0], Tool)
     assert tools[0].call({"x": "hi"}) == ToolResult("hi", ok=True)
 
 

@@ -1,10 +1,9 @@
-"""Loading questions: every oddity of HotpotQA, 2WikiMultihopQA and MuSiQue files, broken files, and the real slices."""
+"""Loading questions: every oddity of HotpotQA, 2WikiMultihopQA and MuSiQue files, and broken JSON."""
 
 from __future__ import annotations
 
 import copy
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import pytest
 
 from agent_r1.errors import DataError
 from agent_r1.questions import Evidence, Question, iter_questions, load
-
-SLICES = Path(os.environ.get("AGENT_R1_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data")
 
 HOTPOT: dict[str, Any] = {
     "level": "hard",
@@ -150,6 +147,20 @@ def test_2wiki_is_told_from_hotpotqa_and_joins_sentences_with_a_space(tmp_path: 
     assert question.evidence[2] == Evidence(passage(question, "Ann"), 1)
 
 
+def test_2wiki_is_told_by_its_kinds_and_entities_too_and_its_test_file_loads(tmp_path: Path) -> None:
+    keys = ("_id", "type", "question", "context")
+    for item in ({key: TWO_WIKI[key] for key in keys}, {key: TWO_WIKI[key] for key in (*keys, "entity_ids")}):
+        question = one(tmp_path, item)
+        assert (question.dataset, question.answers, question.evidence, question.hops) == ("2wiki", (), (), None)
+    assert one(tmp_path, HOTPOT | {"type": "comparison"}).dataset == "hotpotqa"
+    assert one(tmp_path, TWO_WIKI | {"evidences_id": [["Q1", "P57", "date_information"]]}).answers == ("A",)
+
+
+def test_fewer_than_ten_passages_and_a_yes_or_no_are_kept_as_they_are(tmp_path: Path) -> None:
+    question = one(tmp_path, HOTPOT | {"context": HOTPOT["context"][:1], "answer": "no"})
+    assert (len(question.passages), question.answers) == (1, ("no",))
+
+
 def test_2wiki_fields_held_as_json_strings_are_decoded(tmp_path: Path) -> None:
     strings = {key: json.dumps(TWO_WIKI[key]) for key in ("context", "supporting_facts", "evidences")}
     reissue = {key: TWO_WIKI[key] for key in ("_id", "type", "question", "answer")} | strings
@@ -184,6 +195,13 @@ def test_musique_full_twin_gets_its_own_id_and_no_evidence_for_the_lost_hop(tmp_
         lost = by_id["3hop1__11_22_33#unanswerable"]
         assert len(lost.evidence) == 2
         assert lost.metadata["answerable"] is False
+        assert (lost.answers, by_id["3hop1__11_22_33"].answers) == ((), ("6.8 inches", "6.8 in"))
+
+
+def test_musique_without_a_decomposition_has_answers_and_no_evidence(tmp_path: Path) -> None:
+    question = one(tmp_path, {key: value for key, value in MUSIQUE.items() if key != "question_decomposition"})
+    assert (question.answers, question.evidence, question.hops) == (("6.8 inches", "6.8 in"), (), 3)
+    assert "decomposition" not in question.metadata
 
 
 def test_musique_test_file_without_gold_loads(tmp_path: Path) -> None:
@@ -215,7 +233,9 @@ def test_a_passage_twice_in_one_question_is_one_passage(tmp_path: Path) -> None:
         (MUSIQUE | {"paragraphs": [{"title": "A"}]}, r"field paragraphs\[0\].idx: missing or null; keys here: title"),
         (MUSIQUE | {"paragraphs": MUSIQUE["paragraphs"][:1]}, "no paragraph has idx 3"),
         (MUSIQUE | {"paragraphs": MUSIQUE["paragraphs"][:1] * 2}, r"paragraphs\[1\].idx: 0 a second time"),
-        (HOTPOT, "question id '5a77' was there before, at .*item 1"),
+        (HOTPOT, "question id '5a77' was there before, at .*item 1 .*: the same item"),
+        (HOTPOT | {"answer": "no"}, "question id '5a77' was there before, at .*item 1 .*: another item"),
+        (HOTPOT | {"question": "a\0?"}, "field question: a NUL character"),
         ("text", 'expected an object, got "text"'),
     ],
 )
@@ -238,7 +258,10 @@ def test_a_wrong_field_is_named_with_its_file_and_item(tmp_path: Path, item: obj
         (json.dumps(HOTPOT).encode() + b'\n"\xe9"\n', "line 2: not UTF-8 text: byte 0xe9 at offset 1"),
         (json.dumps([HOTPOT]).encode("utf-16"), "not UTF-8 text"),
         (b"[" * 100_000, "JSON that cannot be read"),
-        (b'{"question": "1+1?", "answer": "2"}', "the keys question, answer; known formats: 2wiki, hotpotqa, musique"),
+        (
+            b'{"asked": "1+1?", "answer": "2"}',
+            "the keys asked, answer; known formats: 2wiki, agent_r1, .*plain",
+        ),
     ],
 )
 def test_a_broken_file_is_one_clear_error(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -253,7 +276,7 @@ def test_a_missing_file_a_folder_and_an_unknown_format_are_named(tmp_path: Path)
         load(tmp_path / "gone.json")
     with pytest.raises(DataError, match=r"cannot be read: Is a directory"):
         load(tmp_path)
-    with pytest.raises(DataError, match=r"unknown format 'squad'; known formats: auto, 2wiki, hotpotqa, musique"):
+    with pytest.raises(DataError, match=r"unknown format 'squad'; known formats: auto, 2wiki, .*hotpotqa, musique"):
         load(written(tmp_path, HOTPOT), format="squad")
 
 
@@ -274,27 +297,3 @@ def test_json_lines_are_streamed_up_to_the_broken_line(tmp_path: Path) -> None:
     assert next(questions).id == "5a77"
     with pytest.raises(DataError, match="line 2"):
         next(questions)
-
-
-@pytest.mark.parametrize(
-    ("name", "dataset"),
-    [
-        ("hotpotqa/hotpot_train_slice.json", "hotpotqa"),
-        ("hotpotqa/hotpot_dev_hf_layout.jsonl", "hotpotqa"),
-        ("musique/musique_ans_train_slice.jsonl", "musique"),
-        ("2wiki/2wiki_official_item.json", "2wiki"),
-    ],
-)
-def test_real_slice_loads_whole(name: str, dataset: str) -> None:
-    if not (SLICES / name).is_file():
-        pytest.skip(f"no {name} in {SLICES}")
-    manifest = json.loads((SLICES / "MANIFEST.json").read_text(encoding="utf-8"))
-    (expected,) = [entry["items"] for entry in manifest if entry["file"] == name]
-    questions = load(SLICES / name)
-    assert len(questions) == expected
-    assert {question.dataset for question in questions} == {dataset}
-    for question in questions:
-        known = {passage.id for passage in question.passages}
-        assert question.answers
-        assert question.hops == len({evidence.passage_id for evidence in question.evidence})
-        assert {evidence.passage_id for evidence in question.evidence} <= known

@@ -1,5 +1,6 @@
 """The SQL tool: what it shows, and how it starts, times and ends its worker. What it refuses is in test_cage.py."""
 
+import hashlib
 import os
 import signal
 import sqlite3
@@ -229,8 +230,9 @@ def test_threads_get_the_answers_to_their_own_queries(tools: dict[str, SqlTool],
     assert answers == {number: f"n\n{number}" for number in range(6)}
 
 
-def test_time_limit_works_outside_the_main_thread(databases: dict[str, Path]) -> None:
-    tool = SqlTool(databases["sqlite"], seconds=0.1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_time_limit_works_outside_the_main_thread(databases: dict[str, Path], kind: str) -> None:
+    tool = SqlTool(databases[kind], seconds=0.1)
     texts: list[str] = []
     thread = threading.Thread(target=lambda: texts.append(tool.call({"query": ENDLESS}).text))
     thread.start()
@@ -266,6 +268,26 @@ def test_result_has_the_values_with_their_types(tmp_path: Path) -> None:
     assert found.columns == ("a", "2.5", "'x'", "NULL", "x'00ff'")
     assert found.rows == ((1, 2.5, "x", None, "00ff"), (2, float("inf"), "", 0, 1))
     assert found.error is None
+
+
+def test_search_indexes_of_the_database_can_be_read(tmp_path: Path) -> None:
+    path = make(
+        "sqlite",
+        tmp_path / "a.db",
+        "CREATE VIRTUAL TABLE page USING fts5(words)",
+        "INSERT INTO page VALUES ('hello world'), ('good bye')",
+        "CREATE VIRTUAL TABLE box USING rtree(id, low, high)",
+        "INSERT INTO box VALUES (1, 0, 1), (2, 5, 6)",
+    )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    tool = SqlTool(path)
+    query = "SELECT highlight(page, 0, '[', ']') AS h, bm25(page) < 0 AS b FROM page('hello')"
+    assert tool.call({"query": query}).text == "h | b\n[hello] world | 1"
+    assert tool.call({"query": "SELECT id FROM box WHERE high < 2"}).text == "id\n1"
+    assert not tool.call({"query": "INSERT INTO page(page) VALUES ('optimize')"}).ok
+    tool.close()
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
