@@ -30,14 +30,15 @@ def demonstration(
     """The assistant's texts turn by turn: one call of `search` for every gold passage, then the answer.
 
     For a question about a database: `schema` if it is among the tools, `sql` with a gold query, that query as answer.
-    Where `metadata["demonstration"]` lists calls ({"name", "arguments"}), those instead. Empty where the question has
-    no gold answer or not all of its evidence. Same question and seed, same texts.
+    Where `metadata["demonstration"]` lists calls ({"name", "arguments"}) and texts, those instead, and the answer where
+    the last is a call. Empty where the question has no gold answer or not all of its evidence. Same question and seed,
+    same texts.
     """
     if not question.answers:
         return []
     own = question.metadata.get("demonstration")
     if own is not None:
-        return [*_own_calls(own, question, write), _answer(question.answers[0])]
+        return _own(own, question, write)
     if question.database is not None:
         looks = [write("schema", {})] if "schema" in tools else []
         return [*looks, write("sql", {"query": question.answers[0]}), _answer(question.answers[0])]
@@ -51,18 +52,19 @@ def demonstration(
     return [*calls, _answer(question.answers[0])]
 
 
-def _own_calls(calls: Json, question: Question, write: Write) -> list[str]:
+def _own(steps: Json, question: Question, write: Write) -> list[str]:
     texts = []
-    for call in calls if isinstance(calls, list) else [calls]:
-        match call:
+    for step in steps if isinstance(steps, list) else [steps]:
+        match step:
             case {"name": str(name), "arguments": dict(arguments)}:
                 texts.append(write(name, arguments))
+            case str():
+                texts.append(step)
             case _:
-                raise DataError(
-                    f"question {question.id!r}: metadata.demonstration: expected a list of objects with name and "
-                    f"arguments, got {call!r}"
-                )
-    return texts
+                what = "expected a list of calls (objects with name and arguments) and texts"
+                raise DataError(f"question {question.id!r}: metadata.demonstration: {what}, got {step!r}")
+    answered = isinstance(steps, list) and bool(steps) and isinstance(steps[-1], str)
+    return texts if answered else [*texts, _answer(question.answers[0])]
 
 
 def _answer(text: str) -> str:
