@@ -87,7 +87,7 @@ def reward_parts(trajectory: Trajectory, question: Question, prices: RewardConfi
         last["outcome"] = prices.outcome * trajectory.exact_match
         last["potential"] -= prices.potential * sum(pieces) / gold
         if trajectory.ending not in INTENDED:
-            last["unanswered"] = prices.unanswered
+            last["unanswered"] = prices.unanswered * (trajectory.ending != "environment_failed")
             last["evidence"] -= prices.evidence * sum(pieces) / gold
         for own in prices.own:
             for turn, value in zip(trajectory.turns, own_rewards(own.function, trajectory, question), strict=True):

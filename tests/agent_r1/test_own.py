@@ -91,6 +91,8 @@ def test_the_environment_s_reward_is_the_turn_s_and_is_priced(chat: Chat) -> Non
 def test_an_episode_that_its_environment_ends_is_not_unanswered(chat: Chat) -> None:
     (made,), _ = play(chat, own_world.Guess, ["stop"])
     assert "unanswered" not in reward_parts(made, QUESTION, RewardConfig())[0]
+    (failed,), _ = play(chat, own_world.Broken, ["raise"])
+    assert "unanswered" not in reward_parts(failed, QUESTION, RewardConfig())[0], "it is not the agent's fault"
 
 
 def test_a_rewritten_context_is_a_segment_of_its_own(chat: Chat) -> None:
