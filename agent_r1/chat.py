@@ -229,19 +229,23 @@ def _rendered(
     thinking: bool = True,
 ) -> str:
     """The template's text of a conversation, on the same day always; ConfigError where it refuses the messages."""
-    try:
-        text = tokenizer.apply_chat_template(
-            messages,
-            tools=list(schemas) or None,
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=thinking,
-            chat_template=_NOW.sub(lambda match: repr(_TODAY.strftime(match[2])), str(tokenizer.chat_template)),
-        )
-    except (TemplateError, TypeError, RecursionError) as error:
-        # It may do with a message, or with a parameter's type, what that is not made for.
-        raise ConfigError(f"model.path: its chat template cannot show a conversation with tools: {error}") from error
-    return str(text)
+    problem: Exception | None = None
+    for offered in [schemas] if schemas else [None, []]:  # Hermes 3's loops over them, Llama's asks whether none
+        try:
+            text = tokenizer.apply_chat_template(
+                messages,
+                tools=None if offered is None else list(offered),
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=thinking,
+                chat_template=_NOW.sub(lambda match: repr(_TODAY.strftime(match[2])), str(tokenizer.chat_template)),
+            )
+        except (TemplateError, TypeError, RecursionError) as error:
+            # It may do with a message, or with a parameter's type, what that is not made for.
+            problem = error
+        else:
+            return str(text)
+    raise ConfigError(f"model.path: its chat template cannot show a conversation with tools: {problem}") from problem
 
 
 def load_tokenizer(folder: Path | str) -> PreTrainedTokenizerBase:

@@ -67,7 +67,8 @@ class Config(Section):
     data: DataConfig = DataConfig()
     world: WorldConfig = WorldConfig()
     tools: tuple[str, ...] = Field(
-        default=("lookup",), description="any of search, sql, schema, lookup, calculator, and your own as module:name"
+        default=("lookup",),
+        description="any of search, sql, schema, lookup, calculator, and your own as module:name; empty: none",
     )
     mcp: tuple[McpConfig, ...] = Field(default=(), description="MCP servers, whose tools are offered behind `tools`")
     environment: str = Field(

@@ -100,10 +100,15 @@ def evidence_by_turn(turns: Sequence[Turn], question: Question) -> list[int]:
     seen: set[int] = set()
     counts = []
     for turn in turns:
-        new = {piece for call in turn.calls if call.ok for piece in _in_view(call, question)} - seen
+        new = evidence_in_view(turn.calls, question) - seen
         seen |= new
         counts.append(len(new))
     return counts
+
+
+def evidence_in_view(calls: Iterable[CallRecord], question: Question) -> set[int]:
+    """The pieces of gold evidence that the results of these calls show."""
+    return {piece for call in calls if call.ok for piece in _in_view(call, question)}
 
 
 def _in_view(call: CallRecord, question: Question) -> set[int]:

@@ -55,12 +55,12 @@ def _world_phases(questions: Sequence[Question], environments: Environments, con
 
     def good(number: int, pool: Sequence[Question] = questions) -> list[Segment]:
         question = _pick(pool, number, config.seed)
-        return _played(expert(question, tool, write), question, environments)
+        return _played(_possible(expert(question, tool, write), environments), question, environments)
 
     def careless(number: int) -> list[Segment]:
         rng = generator(config.seed, "warm_start", "sloppy", number)
         question = _pick(questions, number, config.seed)
-        if rng.random() < settings.expert_share:
+        if not environments.tools or rng.random() < settings.expert_share:
             return good(number)
         actions = sloppy(question, tool, lambda text: _observe(text, question, environments), rng, write)
         return _played(actions, question, environments)
@@ -84,9 +84,15 @@ def _file_phases(questions: Sequence[Question], environments: Environments, conf
 
     def good(number: int) -> list[Segment]:
         question = _pick(usable, number, config.seed)
-        return _played(iter(shown[question.id]), question, environments, config.rollout.max_context)
+        actions = _possible(iter(shown[question.id]), environments)
+        return _played(actions, question, environments, config.rollout.max_context)
 
     yield Phase("expert", config.warm_start.steps, config.warm_start.learning_rate, good)
+
+
+def _possible(actions: Iterator[str], environments: Environments) -> Iterator[str]:
+    """A good demonstration's actions; where there are no tools, the last alone, which is the answer."""
+    return actions if environments.tools else iter(list(actions)[-1:])
 
 
 def _pick(pool: Sequence[Question], number: int, seed: int) -> Question:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 DEBUG = "--debug"
 QUICKSTART = "quickstart"
-ON_FILES = "hotpotqa-smollm2"
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, which typer brings but does not name
 
 app = typer.Typer(
@@ -224,25 +223,29 @@ def reannotate(
 @app.command()
 def evaluate(
     target: Annotated[str, typer.Argument(help="A run, a checkpoint folder or a Hugging Face model.")],
-    data: Annotated[Path | None, typer.Option("--data", help="Question file instead of the target's own.")] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help="Question file instead of the target's own; may be repeated.")
+    ] = None,
     split: Annotated[str, typer.Option("--split", help="train, validation or test.")] = "validation",
-    method: Annotated[str, typer.Option("--method", help="How questions are answered: policy.")] = "policy",
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="policy (the default), direct, rag, react, or all; may be repeated."),
+    ] = None,
+    questions: Annotated[
+        int | None, typer.Option("--questions", min=1, help="Only the first so many of each file or split.")
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key.sub=value, instead of the target's.")] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="Keep what was answered as a run; NAME-METHOD of several methods.")
+    ] = None,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a policy on questions."""
-    from agent_r1.config import load
-    from flows import evaluation, reports
+    """Evaluate a policy on questions, and other ways of answering them with the same weights."""
+    from flows import evaluate_command as command
 
-    if method not in evaluation.METHODS:
-        raise ConfigError(f"--method {method}: there is only {', '.join(evaluation.METHODS)}")
-    if split not in ("train", "validation", "test"):
-        raise ConfigError(f"--split {split}: expected train, validation or test")
-    folder = home.expanduser().absolute()  # need not be there; nothing but the index of a corpus is written to it
-    default = load(find_config(QUICKSTART)) if data is None else load(find_config(ON_FILES), [f"data.path={data}"])
-    found = evaluation.resolve(folder, target, default)
-    values = evaluation.evaluate(found, data, split, folder)
-    _print(reports.evaluation(f"{found.name} on {data or split}", values), as_json)
+    options = command.Options(target, data or [], split, method or ["policy"], questions, settings or [], run, home)
+    _print(command.evaluate(options, _aside), as_json)
 
 
 @app.command()
@@ -283,6 +286,10 @@ def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
+
+
+def _aside(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _quiet(_line: str) -> None: ...

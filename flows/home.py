@@ -16,6 +16,7 @@ from tasks.context import STORE, RunContext
 
 UNUSABLE = '?%"'  # would mean something else in the address of mlflow.db, or in a question to MLflow
 TRAJECTORIES_OF = "trajectories of"
+EVALUATES = "evaluates"
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -21,7 +22,7 @@ from agent_r1.history import History, history
 from agent_r1.questions.records import Json
 from agent_r1.trajectory import Turn
 from flows import tables, trajectory_view
-from flows.home import all_rows, find_home, stored_context, stored_row, trajectories_of
+from flows.home import EVALUATES, all_rows, find_home, noted, stored_context, stored_row, trajectories_of
 from flows.locks import holder
 from flows.tables import Grid
 from storage import metrics, stages
@@ -31,6 +32,9 @@ from storage.metrics import MetricRow
 from storage.runs import RunRow
 from storage.stages import StageRow
 from tasks.context import STORE, RunContext
+
+if TYPE_CHECKING:
+    from flows.evaluation import Result
 
 
 @dataclass(frozen=True)
@@ -149,9 +153,10 @@ def diagnosis(home: Path, name: str) -> View:
     """How a run stands, and every alarm that its metrics raise."""
     home = find_home(home)
     row, context = stored_row(home, name), stored_context(home, name)
+    answers = noted(row, EVALUATES)
     with context.store.read() as con:
         seen = _history(context, metrics.load(con, name), evaluated=trajectories_of(row) is None)
-    alarms = diagnose(seen)
+    alarms = [] if answers is not None else _alarms(context, seen)
     facts: dict[str, Json] = {
         "run": name,
         "status": status(home, row),
@@ -159,6 +164,8 @@ def diagnosis(home: Path, name: str) -> View:
         "evaluations": len(seen.series(seen.score)),
     }
     healthy = "nothing wrong was seen" if seen.last else "no iteration is done yet, and nothing wrong was seen"
+    if answers is not None:
+        healthy = f"answers of {answers}; alarms are about training"
 
     def draw(console: Console) -> None:
         counts = f"iterations {seen.last}, evaluations {facts['evaluations']}"
@@ -184,12 +191,30 @@ def evaluation(title: str, values: Mapping[str, float]) -> View:
     return View(dict(values), lambda console: tables.show(console, grid))
 
 
+def methods(target: str, results: Sequence[Result]) -> View:
+    """What several methods answered, or one of several files: by data set and by hops."""
+    grid = tables.methods(target, [(each.method, each.asked, score) for each in results for score in each.scores])
+    rows: list[Json] = [
+        {
+            "method": each.method,
+            "data": each.asked,
+            "dataset": score.dataset,
+            "hops": score.hops,
+            "questions": score.questions,
+            "metrics": dict(score.metrics),
+        }
+        for each in results
+        for score in each.scores
+    ]
+    return View(rows, lambda console: tables.show(console, grid))
+
+
 def after_training(context: RunContext, home_option: str) -> View:
     """What was learned, which alarms that raises, and what to open next."""
     with context.store.read() as con:
         rows = metrics.load(con, context.run)
     grid = tables.learning(context.run, rows)
-    alarms = [_alarm_line(alarm) for alarm in diagnose(_history(context, rows, evaluated=True))]
+    alarms = [_alarm_line(alarm) for alarm in _alarms(context, _history(context, rows, evaluated=True))]
     name = context.run
     mlflow = context.tracking_uri or f"sqlite:///{context.home / 'mlflow.db'}"
     where = f"trajectories.run = $${name}$$"  # DuckDB's other quotes: no ' inside the shell's
@@ -228,6 +253,12 @@ def _history(context: RunContext, rows: Sequence[MetricRow], *, evaluated: bool)
     )
 
 
+def _alarms(context: RunContext, seen: History) -> list[Alarm]:
+    """What the metrics raise; that nothing is called is no alarm where there is nothing to call."""
+    config = context.config
+    return [alarm for alarm in diagnose(seen) if alarm.name != "no_call" or config.tools or config.mcp]
+
+
 def _alarm_line(alarm: Alarm) -> str:
     return f"alarm {alarm.name}: {alarm.seen}"
 
@@ -240,10 +271,13 @@ def _grids(grid: Grid | None = None, **named: Grid) -> View:
 
 
 def _decoder(context: RunContext, turns: Sequence[Turn], checkpoint: int) -> trajectory_view.Decode:
-    """Ids to text by the tokenizer of the trajectory's checkpoint, or another's of the run where that is gone."""
+    """Ids to text by the tokenizer of the trajectory's checkpoint, or another's of the run where that is gone.
+
+    A run that only evaluates keeps one without a checkpoint.
+    """
     from agent_r1.chat import load_tokenizer
 
-    kept = [context.checkpoint(checkpoint), *sorted(context.checkpoints.glob("[0-9]*"))]
+    kept = [context.checkpoint(checkpoint), *sorted(context.checkpoints.glob("[0-9]*")), context.folder]
     policy = next((folder / "policy" for folder in kept if (folder / "policy" / "tokenizer.json").is_file()), None)
     if policy is None:
         raise RunError(

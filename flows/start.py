@@ -17,7 +17,16 @@ from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError, ConfigError, RunError, StoreError
 from agent_r1.questions.records import Json
 from agent_r1.sections import SearchConfig
-from flows.home import check_run_name, context_of, find_row, noted, stored_context, stored_row, trajectories_of
+from flows.home import (
+    EVALUATES,
+    check_run_name,
+    context_of,
+    find_row,
+    noted,
+    stored_context,
+    stored_row,
+    trajectories_of,
+)
 from storage import checkpoints, runs, stages
 from storage.database import DuckDBPyConnection as Connection
 from storage.files import replace_file
@@ -164,6 +173,11 @@ def _check_samples_its_own(row: RunRow | None) -> None:
             f"run {row.run!r} cannot be trained: policies of run {source!r} sampled its trajectories, so all updates "
             f"after the first would be off-policy. Use: agent-r1 train --run NEW --from {source}@0 --set rewards..."
         )
+    answers = None if row is None else noted(row, EVALUATES)
+    if row is not None and answers is not None:
+        raise RunError(
+            f"run {row.run!r} cannot be trained: it holds the answers of {answers}, and no policy of its own"
+        )
 
 
 def _check_data(config: Config) -> None:
@@ -174,6 +188,8 @@ def _check_data(config: Config) -> None:
     ):
         if path is not None and not Path(path).is_file():
             raise ConfigError(f"{key}: {path}: no such file")
+    if config.data.databases is not None and not Path(config.data.databases).is_dir():
+        raise ConfigError(f"data.databases: {config.data.databases}: no such folder")
 
 
 def _same_start(row: RunRow, config: Config, start_from: str | None) -> bool:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from agent_r1.config import Config
+from agent_r1.evaluation import Score
 from agent_r1.questions.records import Json
 from agent_r1.sections import COMPONENTS
 from storage.metrics import MetricRow
@@ -40,7 +43,20 @@ DIAGNOSTICS = (
     "ppo/kl", "ppo/kl_reference_k1", "ppo/kl_reference_k2", "ppo/kl_reference_k3", "ppo/entropy", "ppo/clip_fraction",
     "ppo/grad_norm", "ppo/explained_variance", "ppo/advantage_std", "ppo/advantage_max", "rollout/group_zero_variance",
 )  # fmt: skip
+METHODS = {
+    "EM": "eval/greedy/exact_match",
+    "EM sampled": "eval/sampled/exact_match",
+    "F1": "eval/greedy/f1",
+    "F1 sampled": "eval/sampled/f1",
+    "calls": "eval/greedy/tool_calls_mean",
+    "failed": "eval/greedy/failed",
+    "malformed": "eval/greedy/malformed",
+    "answered": "eval/greedy/answered",
+    "gold in view": "eval/greedy/gold_in_view",
+}
 Values = dict[tuple[int, str], float]
+T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -206,6 +222,33 @@ def config_differences(configs: Mapping[str, Config]) -> Grid:
 def metric_list(title: str, values: Mapping[str, float]) -> Grid:
     """Names and values."""
     return Grid(title, ("metric", "value"), [[key, value] for key, value in values.items()])
+
+
+def methods(target: str, scored: Sequence[tuple[str, str, Score]]) -> Grid:
+    """What methods (named first) answered of files (named second): a row a data set, number of hops and method.
+
+    Data sets of one name in different files go by the file's name, too.
+    """
+    files: dict[str, set[str]] = {}
+    for _, asked, score in scored:
+        files.setdefault(score.dataset, set()).add(asked)
+    cells: list[list[Json]] = []
+    for (asked, dataset), rows in _grouped(scored, lambda row: (row[1], row[2].dataset)):
+        name = f"{dataset} ({Path(asked).name})" if len(files[dataset]) > 1 else dataset
+        for hops, alike in _grouped(rows, lambda row: row[2].hops):
+            for method, _, score in alike:
+                values = [score.metrics.get(key) for key in METHODS.values()]
+                cells.append([name, "all" if hops is None else hops, method, score.questions, *values])
+    title = f"{target}: greedy answers, and where it says so sampled ones; shares are of questions"
+    return Grid(title, ("dataset", "hops", "method", "questions", *METHODS), cells)
+
+
+def _grouped(rows: Sequence[T], key: Callable[[T], K]) -> list[tuple[K, list[T]]]:
+    """The rows of each key, keys in the order in which they are met first."""
+    found: dict[K, list[T]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return list(found.items())
 
 
 def _values(rows: Sequence[MetricRow]) -> Values:

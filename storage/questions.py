@@ -45,6 +45,18 @@ def save(con: DuckDBPyConnection, split: str, questions: Sequence[Question]) -> 
     insert(con, "questions", columns)
 
 
+def add(con: DuckDBPyConnection, split: str, questions: Sequence[Question]) -> None:
+    """Store the questions that are not there yet, of any split; those that are stay as they are. StoreError as above.
+
+    For who only asks them: a question that a run trains on is one of its training split, whoever asks it too.
+    """
+    known = _by_id(con, [question.id for question in questions])
+    for question in questions:
+        if question.id in known:
+            _refuse_clash(question, known[question.id][0])
+    save(con, split, [question for question in questions if question.id not in known])
+
+
 def load(con: DuckDBPyConnection, ids: Sequence[str]) -> list[Question]:
     """The questions in the order of `ids`. StoreError names an id that is not there."""
     known = _by_id(con, ids)

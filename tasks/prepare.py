@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from prefect import task
@@ -10,6 +11,7 @@ from prefect.cache_policies import NO_CACHE
 
 from agent_r1.dataset import Split, splits
 from agent_r1.questions.records import Json
+from agent_r1.tools.databases import Databases
 from agent_r1.world.generate import write_database
 from storage import passages, questions
 from storage.files import replace_file, sha256
@@ -21,12 +23,20 @@ log = logging.getLogger("agent_r1.prepare")
 
 @task(name="prepare", task_run_name="prepare", cache_policy=NO_CACHE, persist_result=False)
 def prepare(context: RunContext) -> Receipt:
-    """Receipt: the questions of each split, and the hashes of the data file and of the corpus where there are some."""
+    """Receipt: the questions of each split, and the hashes of data file, corpus and databases where there are some."""
     receipt = run_stage(context, "prepare", 0, {}, lambda: _prepare(context))
     config = context.config
     _warn_if_changed(config.data.path, receipt.get("data_sha256"), "the questions it has")
     _warn_if_changed(config.search.corpus, receipt.get("corpus_sha256"), "the index of what it was")
+    noted = receipt.get("databases_sha256")
+    for name, path in _databases(config.data.databases, noted if isinstance(noted, dict) else {}).items():
+        _warn_if_changed(str(path), noted[name] if isinstance(noted, dict) else None, "what is there now")
     return receipt
+
+
+def _databases(folder: str | None, names: Iterable[str]) -> dict[str, Path]:
+    """The file of each database. DataError where one is not there."""
+    return {} if folder is None else {name: Databases(folder).path(name) for name in names}
 
 
 def _warn_if_changed(path: str | None, noted: Json, kept: str) -> None:
@@ -53,22 +63,32 @@ def _prepare(context: RunContext) -> Work:
     hashes: dict[str, Json] = {"data_sha256": None if path is None else digest(Path(path))}
     if corpus is not None:
         hashes["corpus_sha256"] = digest(Path(corpus))
+    if context.config.data.databases is not None:
+        names = sorted({each.database for split in made for each in split.questions if each.database is not None})
+        found = _databases(context.config.data.databases, names)
+        hashes["databases_sha256"] = {name: digest(path) for name, path in found.items()}
     return Work({"questions": counts, **hashes, "files": files}, save)
 
 
 def _write(context: RunContext, split: Split) -> list[Path]:
     """Write a split's files; those whose bytes are the same whenever they are written are returned, as promised."""
-    folder = context.data / split.name
-    folder.mkdir(parents=True, exist_ok=True)
-    ids, corpus = folder / "questions.txt", folder / "passages.parquet"
-    text = "".join(f"{question.id}\n" for question in split.questions)
-
-    def write_ids(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    replace_file(ids, write_ids)
+    ids = write_ids(context, split)
+    corpus = ids.parent / "passages.parquet"
     passages.write(corpus, split.passages)
     world = split.world
     if world is not None:
-        replace_file(folder / "world.duckdb", lambda path: write_database(world, path))
+        replace_file(ids.parent / "world.duckdb", lambda path: write_database(world, path))
     return [ids, corpus]
+
+
+def write_ids(context: RunContext, split: Split) -> Path:
+    """Write the ids of a split's questions, in their order, into the folder of the split."""
+    ids = context.data / split.name / "questions.txt"
+    ids.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{question.id}\n" for question in split.questions)
+
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    replace_file(ids, write)
+    return ids

@@ -6,6 +6,7 @@ sources of a result with the evidence later.
 
 from __future__ import annotations
 
+import copy
 import html
 from collections.abc import Mapping, Sequence
 
@@ -65,6 +66,12 @@ class SearchTool:
         except NothingFoundError as error:
             return ToolResult(str(error), ok=False)
         return _show(found, self._max_characters)
+
+    def showing(self, results: int) -> SearchTool:
+        """The same passages and index, and so many passages a search."""
+        other = copy.copy(self)
+        other._results = results
+        return other
 
     def close(self) -> None:
         """Close the finder."""

@@ -126,7 +126,7 @@ class SqlTool:
     def _start(self) -> subprocess.Popen[str]:
         """A worker that knows nothing of where and by whom it was started."""
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, str(_ROOT), json.dumps(asdict(self._settings))],
+            [sys.executable, "-B", "-P", "-c", _PROGRAM, str(_ROOT), json.dumps(asdict(self._settings))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

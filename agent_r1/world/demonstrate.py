@@ -110,5 +110,5 @@ def call(tool: str, entity: str, relation: str, write: Write = hermes.write) -> 
 
 
 def demonstrating_tool(tools: Sequence[str]) -> str:
-    """The tool that demonstrations use: the first of lookup, sql and search that is there."""
-    return next((name for name in ("lookup", "sql", "search") if name in tools), tools[0])
+    """The tool that demonstrations use: the first of lookup, sql and search that is there; "" where there is none."""
+    return next((name for name in ("lookup", "sql", "search", *tools) if name in tools), "")

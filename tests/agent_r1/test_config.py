@@ -134,7 +134,7 @@ FILE: dict[str, Json] = {"data": {"path": "x.json"}, "tools": ["search"]}
     [
         ({"tools": ["lookup", "browser"]}, "tools: unknown tool 'browser'"),
         ({"tools": ["lookup", "lookup"]}, "tools: a tool is named twice"),
-        ({**FILE, "tools": ["sql", "search"]}, "tools: 'sql' needs the built-in world"),
+        ({**FILE, "tools": ["sql", "search"]}, "tools: 'sql' needs the folder of the questions' databases"),
         ({**FILE, "tools": ["lookup"]}, "tools: 'lookup' needs the built-in world"),
         ({**FILE, "warm_start": {"curriculum_steps": 1}}, "warm_start.curriculum_steps"),
         ({**FILE, "warm_start": {"sloppy_steps": 1}}, "warm_start.sloppy_steps"),

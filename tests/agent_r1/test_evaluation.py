@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
-from agent_r1.evaluation import evaluation_metrics, rollout_metrics
+from agent_r1.evaluation import evaluation_metrics, rollout_metrics, scores
 from agent_r1.questions.records import Evidence, Question
 from agent_r1.tools.protocol import Source
 from agent_r1.trajectory import Annotation, CallRecord, Ending, Trajectory, Turn
@@ -165,3 +166,31 @@ def test_the_promised_metrics_are_there() -> None:
     )
     found = rollout_metrics(TRAJECTORIES, QUESTIONS, ANNOTATIONS, 1.0)
     assert {f"rollout/{name}" for name in names.split()} <= set(found)
+
+
+def test_scores_are_by_data_set_in_their_order_and_by_hops_where_those_differ() -> None:
+    asked = {
+        "a": replace(QUESTIONS["a"], dataset="musique"),
+        "b": replace(QUESTIONS["b"], dataset="musique"),
+        "c": replace(QUESTIONS["c"], dataset="hotpotqa"),
+    }
+    found = scores({"greedy": TRAJECTORIES, "sampled": TRAJECTORIES[2:]}, asked)
+    assert [(each.dataset, each.hops, each.questions) for each in found] == [
+        ("musique", None, 2),
+        ("musique", 2, 1),
+        ("musique", 3, 1),
+        ("hotpotqa", None, 1),
+    ]
+    assert [each.metrics["eval/greedy/f1"] for each in found] == pytest.approx([0.5, 0.5, 0.5, 0.0])
+    assert [each.metrics["eval/greedy/exact_match"] for each in found] == pytest.approx([1 / 3, 0.5, 0.0, 0.0])
+    assert found[1].metrics.get("eval/sampled/f1") is None
+    assert found[2].metrics["eval/sampled/f1"] == 0.5
+
+
+def test_what_was_given_before_the_question_is_in_view() -> None:
+    """F4: the answer stood in the prompt of the question that was answered wrong."""
+    given = {"b": CallRecord("search", {"query": "?"}, True, "It is Oslo.", (Source("r", 1, 0, 11),))}
+    without, found = (evaluation_metrics("greedy", TRAJECTORIES[2:3], QUESTIONS, given=shown) for shown in ({}, given))
+    changed = {name for name in found if found[name] != without[name]}
+    assert changed == {"eval/greedy/gold_in_view", "eval/greedy/evidence"}
+    assert found["eval/greedy/gold_in_view"] == found["eval/greedy/evidence"] == 1.0

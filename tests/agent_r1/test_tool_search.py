@@ -141,3 +141,11 @@ def test_limits_below_one_are_refused(number: int) -> None:
         SearchTool(PASSAGES, results=number)
     with pytest.raises(ValueError, match=str(number)):
         SearchTool(PASSAGES, max_characters=number)
+
+
+def test_an_index_can_show_more_passages_without_being_made_again() -> None:
+    one = SearchTool([Passage(name, name, "fog") for name in ("p", "q", "r")], results=1)
+    two = one.showing(2)
+    assert one.call({"query": "fog"}).text == "[1] p\nfog"
+    assert two.call({"query": "fog"}).text == "[1] p\nfog\n\n[2] q\nfog"
+    assert two._finder is one._finder

@@ -137,6 +137,19 @@ def test_the_first_loss_is_the_mean_over_action_tokens_alone(
     assert metrics["warm_start/curriculum_loss"] == pytest.approx(sum(losses) / len(losses), abs=1e-4)
 
 
+@pytest.mark.parametrize("step", ["curriculum_steps", "steps", "sloppy_steps"])
+def test_without_tools_the_answer_alone_is_demonstrated(policy: Policy, tmp_path: Path, step: str) -> None:
+    settings = config(batch=1, **{step: 1}).model_copy(update={"tools": ()})
+    with environment(policy, settings, tmp_path) as (questions, world):
+        asked = [question for question in questions if question.hops == 1][:1]
+        (loss,) = warm_start(copied(policy), asked, world, settings).values()
+        given, said = world.chat.prompt(asked[0].text), world.chat.action(f"<answer>{asked[0].answers[0]}</answer>")
+    with torch.no_grad():
+        after = policy.model(input_ids=torch.tensor([[*given, *said]])).logits[0].log_softmax(-1)
+    losses = [-float(after[len(given) + place - 1, token]) for place, token in enumerate(said)]
+    assert loss == pytest.approx(sum(losses) / len(losses), abs=1e-4)
+
+
 def test_demonstrations_are_learned(policy: Policy, tmp_path: Path) -> None:
     _, short = taught(policy, config(steps=1), tmp_path)
     _, long = taught(policy, config(steps=60), tmp_path)

@@ -76,7 +76,7 @@ def test_runs_needs_neither_torch_nor_prefect(tmp_path: Path) -> None:
         (["show", "other", "--home", "."], 1, "no run 'other'"),
         (["show", "other", "--home", "nowhere"], 2, "does not exist"),
         (["compare", "a"], 2, "two or more"),
-        (["evaluate", "a", "--method", "rag"], 2, "there is only policy"),
+        (["evaluate", "a", "--method", "cot"], 2, "--method cot: expected direct, rag, react, policy or all"),
         (["evaluate", "a", "--split", "dev"], 2, "expected train, validation or test"),
         (["evaluate", "nope"], 2, "runs are: none"),
         (["train", "hotpotqa-smollm2", "--set", "data.path=gone.json"], 2, "data.path: gone.json: no such file"),

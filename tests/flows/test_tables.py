@@ -12,6 +12,7 @@ import pytest
 from fakes import config
 from rich.console import Console
 
+from agent_r1.evaluation import Score
 from flows import tables
 from flows.progress import iteration_line, skipped_line
 from storage.metrics import MetricRow
@@ -129,3 +130,31 @@ def test_a_grid_is_a_table_of_a_page_and_brackets_are_text() -> None:
     text = console.export_text()
     assert "means [interval]" in text
     assert "[c]" in text
+
+
+def test_methods_stand_side_by_side_by_data_set_and_hops_and_files_of_one_data_set_apart() -> None:
+    def score(hops: int | None, f1: float) -> Score:
+        return Score("musique", hops, 4, {"eval/greedy/f1": f1})
+
+    grid = tables.methods(
+        "a@3",
+        [
+            ("direct", "data/dev.jsonl", score(None, 0.1)),
+            ("direct", "data/dev.jsonl", score(2, 0.2)),
+            ("rag", "data/dev.jsonl", score(None, 0.3)),
+            ("rag", "data/dev.jsonl", score(2, 0.4)),
+            ("direct", "data/train.jsonl", score(None, 0.5)),
+        ],
+    )
+    shown = [[row[name] for name in ("dataset", "hops", "method", "F1")] for row in _dicts(grid)]
+    assert shown == [
+        ["musique (dev.jsonl)", "all", "direct", 0.1],
+        ["musique (dev.jsonl)", "all", "rag", 0.3],
+        ["musique (dev.jsonl)", 2, "direct", 0.2],
+        ["musique (dev.jsonl)", 2, "rag", 0.4],
+        ["musique (train.jsonl)", "all", "direct", 0.5],
+    ]
+
+
+def _dicts(grid: tables.Grid) -> list[dict[str, object]]:
+    return [dict(zip(grid.columns, row, strict=True)) for row in grid.rows]

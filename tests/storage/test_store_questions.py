@@ -47,6 +47,14 @@ def test_passages_are_not_stored_with_questions(con: DuckDBPyConnection) -> None
     assert questions.load(con, ["w/1"]) == [FULL]
 
 
+def test_questions_that_are_only_asked_keep_the_split_that_they_have(con: DuckDBPyConnection) -> None:
+    questions.save(con, "train", [FULL])
+    questions.add(con, "validation", [BARE, FULL])
+    assert splits(con) == [("w/0", "validation"), ("w/1", "train")]
+    with pytest.raises(StoreError, match="'w/1' is stored with another text"):
+        questions.add(con, "validation", [replace(FULL, text="Who?")])
+
+
 def test_saving_twice_is_saving_once(con: DuckDBPyConnection) -> None:
     questions.save(con, "train", [FULL, BARE, FULL])
     con.execute("COMMIT")

@@ -90,7 +90,7 @@ def test_gold_evidence_is_found_in_a_corpus(context: RunContext) -> None:
 def test_gold_that_the_corpus_lacks_is_counted_in_a_warning(
     context: RunContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="agent_r1.corpus")
     prepare.fn(context)
     assert "1 of 2 gold passages of the train questions are not in the corpus" in caplog.text
     assert "their evidence can never be found" in caplog.text
