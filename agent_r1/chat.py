@@ -240,7 +240,8 @@ def _rendered(
                 enable_thinking=thinking,
                 chat_template=_NOW.sub(lambda match: repr(_TODAY.strftime(match[2])), str(tokenizer.chat_template)),
             )
-        except (TemplateError, TypeError) as error:  # it may do with a message what the message is not made for
+        except (TemplateError, TypeError, RecursionError) as error:
+            # It may do with a message, or with a parameter's type, what that is not made for.
             problem = error
         else:
             return str(text)

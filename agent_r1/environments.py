@@ -92,9 +92,9 @@ class Environments:
     make: Callable[[], Environment] = ToolEnvironment
     databases: Databases | None = None
 
-    def reset(self, begun: Sequence[tuple[Environment, Question, int]]) -> list[str | None]:
-        """What each environment asks, given its question and seed; None where it failed."""
-        return self._each([partial(_asked, *one) for one in begun])
+    def begin(self, asked: Sequence[tuple[Question, int]]) -> list[tuple[Environment, str] | None]:
+        """A new environment for each question and seed, and what it asks; None where it failed."""
+        return self._each([partial(_begun, self.make, *one) for one in asked])
 
     def run_calls(self, turns: Sequence[tuple[Question, ParsedTurn]]) -> list[tuple[CallRecord, ...]]:
         """The records of each turn's calls, in the order of the calls, malformed ones last."""
@@ -169,8 +169,9 @@ def _bound(tool: Tool | OfDatabase, question: Question) -> Tool:
     return tool.open(question.database)
 
 
-def _asked(environment: Environment, question: Question, seed: int) -> str:
-    return checked_question(environment.reset(question, seed))
+def _begun(make: Callable[[], Environment], question: Question, seed: int) -> tuple[Environment, str]:
+    environment = make()
+    return environment, checked_question(environment.reset(question, seed))
 
 
 def _stepped(environment: Environment, turn: ParsedTurn, results: tuple[CallRecord, ...]) -> Step:

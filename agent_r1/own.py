@@ -100,7 +100,7 @@ def own_rewards(path: str, trajectory: Trajectory, question: Question) -> list[f
         values = [float(value) for value in said] if isinstance(said, Iterable) else _on_the_last(said, trajectory)
     except ConfigError:
         raise
-    except Exception as error:  # the border to other people's code
+    except (Exception, SystemExit) as error:  # the border to other people's code
         raise RunError(f"{where}: {type(error).__name__}: {error}") from error
     if len(values) != len(trajectory.turns):
         raise RunError(f"{where}: {len(values)} values, expected one number or one for each of the turns")

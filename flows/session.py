@@ -6,6 +6,7 @@ The order of the stages is left to training.py.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -24,9 +25,9 @@ def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable
 
     The run's status ends as finished, failed or stopped (Ctrl-C and SIGTERM, which raise KeyboardInterrupt).
     """
-    with run_lock(home / "runs" / run):
+    with run_lock(home / "runs" / run), _servers_closed():
         begun = begin()
-        with status_at_the_end(begun.context), sigterm_is_ctrl_c(), _servers_closed():
+        with status_at_the_end(begun.context), sigterm_is_ctrl_c():
             for line in (*begun.lines, rewind(begun.context)):
                 if line:
                     say(line)
@@ -37,12 +38,13 @@ def run_training(home: Path, run: str, begin: Callable[[], Begun], say: Callable
 
 @contextmanager
 def _servers_closed() -> Iterator[None]:
-    """No vLLM or MCP server is left at the end."""
+    """No vLLM or MCP server is left at the end, also where a run does not begin: it is tried out with its own."""
     try:
         yield
     finally:
-        import_module("tasks.engine").close()
-        import_module("agent_r1.own").close()
+        for name in ("tasks.engine", "agent_r1.own"):
+            if name in sys.modules:  # else nothing of it was started
+                sys.modules[name].close()
 
 
 def _import_training() -> None:

@@ -56,11 +56,12 @@ def begin(home: Path, run: str, config: Config, start_from: str | None = None) -
     context = context_of(home, check_run_name(run), config)
     row = find_row(home, run)
     _check_samples_its_own(row)
-    _check_surroundings(context)
     rows = [] if row is None else _stages(context)
     replaced = row is not None and not rows and not _same_start(row, config, start_from)
     if row is None or replaced:
         _check_data(config)
+    _check_surroundings(context)
+    if row is None or replaced:
         start_from = None if start_from is None else _existing_checkpoint(context, start_from)
         lines = [f"run {run}: new{f', from {start_from}' if start_from else ''}, in {home}"]
         with context.store.write() as con:

@@ -37,7 +37,7 @@ def side_by_side(jobs: Sequence[Callable[[], T]], timeout: float, failed: Callab
     def work(number: int, job: Callable[[], T]) -> None:
         try:
             ended.put((number, job()))
-        except Exception as error:  # the border to other people's code: a failing tool is an observation
+        except (Exception, SystemExit) as error:  # the border to other people's code: a failure is an observation
             ended.put((number, failed(f"{type(error).__name__}: {error}"[:_REASON])))
 
     while waiting or deadlines:

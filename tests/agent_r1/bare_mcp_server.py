@@ -15,7 +15,7 @@ import time
 TOOLS: dict[str, object] = {
     "tools": [
         {"name": name, "description": "A tool.", "inputSchema": {"type": "object"}}
-        for name in ("pids", "mute", "malformed", "structured", "resource", "nothing")
+        for name in ("pids", "mute", "malformed", "structured", "resource", "nothing", "kill")
     ]
 }
 child = None
@@ -40,6 +40,8 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
             return {"content": [], "structuredContent": {"Zürich": 1}}
         case "resource":
             return {"content": [{"type": "resource", "resource": {"uri": "file:///a.txt", "text": "hidden"}}]}
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         case "nothing":
             return {"content": [], "isError": True}
     return None

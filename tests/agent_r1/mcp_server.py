@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 
 from mcp.server.mcpserver import Image, MCPServer
@@ -34,6 +35,13 @@ def broken() -> str:
 def picture() -> list[str | Image]:
     """Text and an image."""
     return ["a map", Image(data=b"\x89PNG", format="png")]
+
+
+@server.tool()
+async def kill() -> None:
+    """Kill the server as kill -9 does, while calls that came before are in flight."""
+    await asyncio.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @server.tool()

@@ -67,7 +67,8 @@ def gone(pid: int, seconds: float = 5.0) -> bool:
 
 def test_tools_are_as_the_server_lists_them(server: McpServer) -> None:
     tool = server.tools[0]
-    assert [each.name for each in server.tools] == ["population", "sleep", "broken", "picture", "process", "variable"]
+    listed = ["population", "sleep", "broken", "picture", "kill", "process", "variable"]
+    assert [each.name for each in server.tools] == listed
     for each in server.tools:
         check_schema(each, "mcp")
     assert tool.schema["type"] == "function"

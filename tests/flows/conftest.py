@@ -11,7 +11,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for fakes.py, which is a script, too
 
+import whole_runs
 from fakes import Fakes
+from whole_runs import Scripted
 
 from flows import session
 
@@ -36,3 +38,12 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Fakes]:
     monkeypatch.setattr(session, "crash_dead_runs", no_dead_runs)
     monkeypatch.setattr(training, "train", training.train.fn)
     return install
+
+
+@pytest.fixture
+def whole(fakes: Callable[[str], Fakes], monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
+    """Put the real stages in place, without Prefect and MLflow; what is returned says what the policy says."""
+    del fakes  # which leave Prefect out
+    monkeypatch.setattr(Scripted, "script", ("<answer>none</answer>",))
+    whole_runs.install(monkeypatch.setattr)
+    return Scripted
