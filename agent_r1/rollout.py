@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from agent_r1.config import Config
-from agent_r1.environment import Environment, Step
+from agent_r1.environment import Environment, Step, ToolEnvironment
 from agent_r1.environments import Environments
 from agent_r1.questions.records import Question
 from agent_r1.sampler import Action, ActionRequest, Sampler
@@ -111,19 +111,18 @@ def rollout(
 
 def _begun(attempts: Sequence[Attempt], environments: Environments, config: Config, origin: Origin) -> list[_Live]:
     """A trajectory for each attempt, with the prompt that its environment asks for."""
-    live = [_Live(attempt, environments.make()) for attempt in attempts]
     where = (origin.iteration, origin.purpose)
     seeds = [derive(config.seed, "environment", *where, each.question.id, each.number) for each in attempts]
-    asked = environments.reset(
-        [(one.environment, one.attempt.question, seed) for one, seed in zip(live, seeds, strict=True)]
-    )
-    for one, text in zip(live, asked, strict=True):
-        if text is None:
-            one.ending = "environment_failed"
+    begun = environments.begin([(each.question, seed) for each, seed in zip(attempts, seeds, strict=True)])
+    live = []
+    for attempt, one in zip(attempts, begun, strict=True):
+        if one is None:
+            live.append(_Live(attempt, ToolEnvironment(), ending="environment_failed"))
             continue
-        one.asked, one.given = text, environments.chat.prompt(text)
-        if len(one.given) + config.rollout.max_new_tokens > config.rollout.max_context:
-            one.ending = "prompt_too_long"
+        environment, asked = one
+        given = environments.chat.prompt(asked)
+        has_room = len(given) + config.rollout.max_new_tokens <= config.rollout.max_context
+        live.append(_Live(attempt, environment, asked, given, ending=None if has_room else "prompt_too_long"))
     return live
 
 

@@ -115,10 +115,11 @@ def _played(
 
     DataError where the environment fails.
     """
-    chat, environment = environments.chat, environments.make()
-    (asked,) = environments.reset([(environment, question, derive(0, "demonstration", question.id))])
-    if asked is None:
+    chat = environments.chat
+    (begun,) = environments.begin([(question, derive(0, "demonstration", question.id))])
+    if begun is None:
         raise DataError(f"question {question.id!r}: the environment cannot be demonstrated in: it failed to reset")
+    environment, asked = begun
     given, length, segment = chat.prompt(asked), 0, 0
     turns: list[Turn] = []
     before: tuple[Step, tuple[CallRecord, ...]] | None = None
