@@ -120,10 +120,13 @@ class Chat:
 
     def cut(self, text: str, limit: int, note: str = " [cut]") -> tuple[str, int]:
         """The text as shown within `limit` tokens, and how many of its characters are shown."""
-        if len(self._result(text)) <= limit:
+        head = 16 * limit + 1024  # characters that are looked at: a huge text is not encoded whole, which takes minutes
+        while head < len(text) and len(self._result(text[:head])) <= 2 * limit + 64:  # a cut word has more tokens
+            head *= 2
+        if head >= len(text) and len(self._result(text)) <= limit:
             return text, len(text)
         room = max(limit - len(self._result(note)), 0)
-        low, high = 0, len(text)
+        low, high = 0, min(head, len(text))
         while low < high:
             middle = (low + high + 1) // 2
             if len(self._result(text[:middle])) <= room:

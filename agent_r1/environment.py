@@ -13,6 +13,7 @@ from typing import Protocol
 
 from agent_r1.questions.records import Question
 from agent_r1.tool_calls import ParsedTurn
+from agent_r1.tools.protocol import encodable
 from agent_r1.trajectory import CallRecord
 
 
@@ -36,7 +37,8 @@ class Step:
 class Environment(Protocol):
     """The world of one attempt. What it does at random it draws from `seed`, so that a resumed run sees the same.
 
-    Whatever it raises, or takes longer for than `rollout.tool_timeout`, ends the trajectory as `environment_failed`.
+    Whatever it raises, be it when it is made, or takes longer for than `rollout.tool_timeout`, ends the trajectory as
+    `environment_failed`.
     """
 
     def reset(self, question: Question, seed: int) -> str:
@@ -66,18 +68,32 @@ class ToolEnvironment:
 
 
 def checked_question(text: object) -> str:
-    """What reset returned. TypeError where it is no text."""
+    """What reset returned, encodable. TypeError where it is no text."""
     if not isinstance(text, str):
         raise TypeError(f"reset must return the user's message as a str, got {type(text).__name__}")
-    return text
+    return encodable(text)
 
 
 def checked_step(step: object) -> Step:
-    """What step returned. TypeError or ValueError where it is no Step with finite numbers."""
+    """What step returned, with plain numbers and encodable texts. TypeError or ValueError where it is no such Step."""
     if not isinstance(step, Step):
         raise TypeError(f"step must return a Step, got {type(step).__name__}")
     if not math.isfinite(step.reward):
         raise ValueError(f"a step's reward must be finite, got {step.reward}")
     if step.score is not None and not 0 <= step.score <= 1:
         raise ValueError(f"a step's score must be from 0 to 1, got {step.score}")
-    return step
+    return Step(
+        observation=_checked_text("observation", step.observation),
+        context=_checked_text("context", step.context),
+        reward=float(step.reward),
+        done=bool(step.done),
+        score=None if step.score is None else float(step.score),
+    )
+
+
+def _checked_text(name: str, text: object) -> str | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise TypeError(f"a step's {name} must be a str or None, got {type(text).__name__}")
+    return encodable(text)

@@ -29,7 +29,7 @@ from agent_r1.tools.calculator import Calculator
 from agent_r1.tools.concurrently import run, side_by_side
 from agent_r1.tools.databases import Databases
 from agent_r1.tools.finder import Finder
-from agent_r1.tools.protocol import JsonObject, Tool, ToolResult
+from agent_r1.tools.protocol import JsonObject, Tool, ToolResult, encodable
 from agent_r1.tools.schema import SCHEMA, SchemaTool
 from agent_r1.tools.search import SearchTool
 from agent_r1.tools.sql import SqlTool, sql_schema
@@ -93,8 +93,8 @@ class Environments:
     databases: Databases | None = None
 
     def begin(self, asked: Sequence[tuple[Question, int]]) -> list[tuple[Environment, str] | None]:
-        """A new environment for each question and seed, and what it asks; None where it failed."""
-        return self._each([partial(_begun, self.make, *one) for one in asked])
+        """An environment for each question, given its seed, and what it asks; None where it failed."""
+        return self._each([partial(self._begun, *one) for one in asked])
 
     def run_calls(self, turns: Sequence[tuple[Question, ParsedTurn]]) -> list[tuple[CallRecord, ...]]:
         """The records of each turn's calls, in the order of the calls, malformed ones last."""
@@ -132,6 +132,10 @@ class Environments:
             return self.chat.reply(step.observation)
         return self.chat.observation([result.text for result in results])
 
+    def _begun(self, question: Question, seed: int) -> tuple[Environment, str]:
+        environment = self.make()
+        return environment, checked_question(environment.reset(question, seed))
+
     def _each(self, jobs: Sequence[Callable[[], T]]) -> list[T | None]:
         if self.make is ToolEnvironment:
             return [job() for job in jobs]
@@ -143,15 +147,17 @@ class Environments:
             for call, result in zip(turn.calls[:MAX_CALLS], results, strict=True)
         ]
         nothing = ToolCall("", {})
-        made += [(nothing, ToolResult(f"error: {error}", ok=False), True) for error in turn.errors]
+        wrong = list(turn.errors[:MAX_CALLS])
+        if len(turn.errors) > MAX_CALLS:
+            wrong.append(f"{len(turn.errors) - MAX_CALLS} more calls are malformed")
         if len(turn.calls) > MAX_CALLS:
-            text = f"error: only the first {MAX_CALLS} of {len(turn.calls)} calls were run"
-            made.append((nothing, ToolResult(text, ok=False), True))
+            wrong.append(f"only the first {MAX_CALLS} of {len(turn.calls)} calls were run")
+        made += [(nothing, ToolResult(f"error: {error}", ok=False), True) for error in wrong]
         limit = max(self.max_observation // max(len(made), 1), 1)
         return tuple(self._record(call, result, malformed, limit) for call, result, malformed in made)
 
     def _record(self, call: ToolCall, result: ToolResult, malformed: bool, limit: int) -> CallRecord:
-        text, shown = self.chat.cut(result.text, limit)
+        text, shown = self.chat.cut(encodable(result.text), limit)
         sources = tuple(source for source in result.sources if source.end <= shown)
         return CallRecord(call.name, call.arguments, result.ok, text, sources, malformed)
 
@@ -167,11 +173,6 @@ def _bound(tool: Tool | OfDatabase, question: Question) -> Tool:
     if question.database is None:
         raise DataError(f"question {question.id!r} names no database, which the tool {tool.name} needs")
     return tool.open(question.database)
-
-
-def _begun(make: Callable[[], Environment], question: Question, seed: int) -> tuple[Environment, str]:
-    environment = make()
-    return environment, checked_question(environment.reset(question, seed))
 
 
 def _stepped(environment: Environment, turn: ParsedTurn, results: tuple[CallRecord, ...]) -> Step:

@@ -114,15 +114,15 @@ def _begun(attempts: Sequence[Attempt], environments: Environments, config: Conf
     where = (origin.iteration, origin.purpose)
     seeds = [derive(config.seed, "environment", *where, each.question.id, each.number) for each in attempts]
     begun = environments.begin([(each.question, seed) for each, seed in zip(attempts, seeds, strict=True)])
-    live: list[_Live] = []
-    for attempt, found in zip(attempts, begun, strict=True):
-        if found is None:
-            live.append(_Live(attempt, ToolEnvironment(), ending="environment_failed"))  # one that is never stepped
+    live = []
+    for attempt, one in zip(attempts, begun, strict=True):
+        if one is None:
+            live.append(_Live(attempt, ToolEnvironment(), ending="environment_failed"))
             continue
-        one = _Live(attempt, *found, given=environments.chat.prompt(found[1]))
-        if len(one.given) + config.rollout.max_new_tokens > config.rollout.max_context:
-            one.ending = "prompt_too_long"
-        live.append(one)
+        environment, asked = one
+        given = environments.chat.prompt(asked)
+        has_room = len(given) + config.rollout.max_new_tokens <= config.rollout.max_context
+        live.append(_Live(attempt, environment, asked, given, ending=None if has_room else "prompt_too_long"))
     return live
 
 

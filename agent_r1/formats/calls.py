@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent_r1.questions.records import Json
+from agent_r1.questions.records import Json, is_too_deep
 from agent_r1.tools.protocol import JsonObject
 
 Write = Callable[[str, JsonObject], str]
@@ -42,6 +42,7 @@ def decode(text: str, start: int) -> tuple[Json, int, str]:
     begin = space.end() if space else start
     try:
         value, end = _decoder.raw_decode(text, begin)
+        _check_depth(value)
     except json.JSONDecodeError as error:
         return None, begin, f"not JSON: {error.msg} at character {error.pos - begin}"
     except (ValueError, RecursionError) as error:
@@ -66,6 +67,7 @@ def as_call(value: Json, key: str) -> ToolCall | str:
     try:
         if isinstance(arguments, str):
             arguments = _decoder.decode(arguments)
+            _check_depth(arguments)
         json.dumps([name, arguments], ensure_ascii=False, allow_nan=False).encode()  # lone surrogates, 1e999
     except (ValueError, RecursionError) as error:
         return f'"{key}": {_reason(error)}'
@@ -80,6 +82,11 @@ def _reason(error: ValueError | RecursionError) -> str:
     if isinstance(error, UnicodeEncodeError):
         return "a string holds half of a surrogate pair"
     return str(error)
+
+
+def _check_depth(value: Json) -> None:
+    if is_too_deep(value):
+        raise RecursionError
 
 
 def _no_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

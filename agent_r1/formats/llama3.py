@@ -15,8 +15,7 @@ from agent_r1.tools.protocol import JsonObject
 NAME: str = "llama3"
 ENDS: tuple[str, ...] = ("<|eom_id|>",)
 _TAG = "<|python_tag|>"
-_OPENS_WITH_TAG = re.compile(r"\s*(?:<\|python_tag\|>)?")
-_THINK = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
+_TAGS = re.compile(r"</?think>|<\|python_tag\|>")
 
 
 def recognises(template: str) -> bool:
@@ -59,13 +58,24 @@ def read(text: str) -> Read:
 def _apart(text: str) -> tuple[list[str], str]:
     """The thinking and the rest. An orphan </think> closes what stands before it.
 
-    Tags inside the JSON that opens the message are a string's.
+    Tags inside the JSON that opens the message, or stands behind <|python_tag|>, are a string's.
     """
-    opening = _OPENS_WITH_TAG.match(text)
-    _, start, _ = decode(text, opening.end() if opening else 0)
-    thinking = [match[1] for match in _THINK.finditer(text, start)]
-    rest = text[:start] + _THINK.sub("", text[start:])
-    orphan, closing, after = rest.rpartition("</think>")
-    if closing and len(orphan) >= start:
-        return [*thinking, orphan], after
-    return thinking, rest
+    thinking: list[str] = []
+    said, position = "", 0
+    while True:
+        if not said.strip() or said.endswith(_TAG):
+            _, end, _ = decode(text, position)
+            said, position = said + text[position:end], end
+        tag = _TAGS.search(text, position)
+        if tag is None:
+            return thinking, said + text[position:]
+        said, position = said + text[position : tag.start()], tag.end()
+        if tag[0] == _TAG:
+            said += _TAG
+        elif tag[0] == "</think>":
+            thinking.append(said)
+            said = ""
+        else:
+            end = text.find("</think>", position)
+            thinking.append(text[position : end if end >= 0 else len(text)])
+            position = end + len("</think>") if end >= 0 else len(text)

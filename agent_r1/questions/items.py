@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 
 from agent_r1.errors import DataError
-from agent_r1.questions.records import Json
+from agent_r1.questions.records import Json, is_too_deep
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,13 @@ class Value:
 
     def tree(self) -> Json:
         """The value as it stands, all of it storable: valid text and numbers, not nested without end."""
+        if is_too_deep(self.json):
+            raise self.error("nested too deeply")
         try:
             shown = json.dumps(self.json, ensure_ascii=False, allow_nan=False)
             shown.encode()
         except UnicodeEncodeError:
             raise self.error("half of a surrogate pair, which is not valid text") from None
-        except RecursionError:
-            raise self.error("nested too deeply") from None
         except ValueError:
             raise self.error("a number out of range") from None
         if "\\u0000" in shown:

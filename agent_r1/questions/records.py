@@ -7,6 +7,18 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+DEEPEST = 100  # levels of a JSON value from outside
+
+
+def is_too_deep(value: Json, levels: int = DEEPEST) -> bool:
+    """Whether more than `levels` lists and objects are nested in each other.
+
+    How deep Python's JSON goes depends on how deep its caller is: what could just be read may not be written elsewhere.
+    """
+    if not isinstance(value, list | dict):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(is_too_deep(one, levels - 1) for one in inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from agent_r1.tools.protocol import JsonObject, Tool, ToolResult
+from agent_r1.tools.protocol import JsonObject, Tool, ToolResult, checked_result
 
 SLOTS = 8
 _REASON = 293  # characters
@@ -22,9 +22,14 @@ F = TypeVar("F")
 
 
 def run(calls: Sequence[tuple[Tool, JsonObject]], timeout: float) -> list[ToolResult]:
-    """Results in the order of the calls; a call that raises or takes longer than `timeout` seconds has ok False."""
-    jobs = [partial(tool.call, arguments) for tool, arguments in calls]
+    """Results in the order of the calls. A call has ok False if it raises, takes longer than `timeout` seconds, or
+    returns what is no result."""
+    jobs = [partial(_called, tool, arguments) for tool, arguments in calls]
     return side_by_side(jobs, timeout, lambda reason: ToolResult(f"error: {reason}", ok=False))
+
+
+def _called(tool: Tool, arguments: JsonObject) -> ToolResult:
+    return checked_result(tool.call(arguments))
 
 
 def side_by_side(jobs: Sequence[Callable[[], T]], timeout: float, failed: Callable[[str], F]) -> list[T | F]:

@@ -33,6 +33,31 @@ class ToolResult:
     sources: tuple[Source, ...] = ()
 
 
+def checked_result(result: object) -> ToolResult:
+    """What a call returned. TypeError where it is no ToolResult, or holds what its fields do not say."""
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"a call must return a ToolResult, got {type(result).__name__}")
+    if not isinstance(result.text, str):
+        raise TypeError(f"a result's text must be a str, got {type(result.text).__name__}")
+    if not isinstance(result.ok, bool):
+        raise TypeError(f"a result's ok must be a bool, got {type(result.ok).__name__}")
+    if not isinstance(result.sources, tuple) or not all(map(_is_source, result.sources)):
+        raise TypeError("a result's sources must be a tuple of Source, with a str, an int or None, and two ints")
+    return result
+
+
+def encodable(text: str) -> str:
+    """The text, as long as it was, with "?" for half of a surrogate pair, which no tokenizer and no store takes."""
+    return text.encode(errors="replace").decode()
+
+
+def _is_source(source: object) -> bool:
+    match source:
+        case Source(str(), int() | None, int(), int()):
+            return True
+    return False
+
+
 class Described(Protocol):
     """What the model is shown of a tool."""
 

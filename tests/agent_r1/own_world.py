@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from decimal import Decimal
 
 from agent_r1.environment import Step
 from agent_r1.questions.records import Question
@@ -61,6 +62,26 @@ class Broken(Guess):
         if turn.text == "score":
             return Step(score=2.0)
         raise RuntimeError("no step")
+
+
+class NotMade(Guess):
+    """Cannot even be made."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("not made")
+
+
+class Numbers(Guess):
+    """Pays and scores in numbers of other kinds, and says half a surrogate pair."""
+
+    def reset(self, question: Question, seed: int) -> str:
+        return "Where\ud800?"
+
+    def step(self, turn: ParsedTurn, results: Sequence[CallRecord]) -> Step:
+        if turn.text == "odd":
+            return Step(observation=5)  # pyright: ignore[reportArgumentType]
+        paid, scored = Decimal("0.5"), Decimal(1)
+        return Step("say\ud800", None, paid, turn.text == "stop", scored)  # pyright: ignore[reportArgumentType]
 
 
 class NoText(Guess):

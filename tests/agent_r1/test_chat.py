@@ -195,6 +195,16 @@ def test_a_limit_below_the_note_shows_the_note_alone() -> None:
     assert make("tiny").cut("word " * 10, 1) == (" [cut]", 0)
 
 
+def test_of_a_huge_text_only_as_much_is_encoded_as_may_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megabytes would take the rollout minutes."""
+    chat, encoded = make("tiny"), []
+    plain = chat.plain
+    monkeypatch.setattr(chat, "plain", lambda text: encoded.append(len(text)) or plain(text))
+    shown, _ = chat.cut("word " * 1_000_000, 20)
+    assert 0 < len(shown) < 200
+    assert max(encoded) < 10_000
+
+
 def test_a_template_that_knows_tools_is_kept_and_one_that_does_not_is_taught_once() -> None:
     made = byte_level(CHATML)
     give_template(made)

@@ -120,6 +120,43 @@ def test_a_source_that_ends_where_the_text_was_cut_is_in_view(chat: Chat) -> Non
     assert environment(chat, tool, limit=60).run_calls([asked(call("a"))])[0][0].sources == sources[:1]
 
 
+def test_half_a_surrogate_pair_in_what_a_tool_says_is_a_question_mark(chat: Chat) -> None:
+    """Sources stay where they were."""
+
+    def reply(arguments: JsonObject) -> ToolResult:
+        if arguments["x"] == "raise":
+            raise RuntimeError("\ud800")
+        return ToolResult("a\ud800b", True, (Source("p", 0, 1, 3),))
+
+    (records,) = environment(chat, FakeTool("look", reply)).run_calls([asked(call("a"), call("raise"))])
+    assert [record.text for record in records] == ["a?b", "error: RuntimeError: ?"]
+    assert records[0].sources == (Source("p", 0, 1, 3),)
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (None, "a call must return a ToolResult, got NoneType"),
+        ("text", "a call must return a ToolResult, got str"),
+        (ToolResult(5, True), "a result's text must be a str, got int"),  # pyright: ignore[reportArgumentType]
+        (ToolResult("a", 1), "a result's ok must be a bool, got int"),  # pyright: ignore[reportArgumentType]
+        (ToolResult("a", True, ("p",)), "a result's sources must be a tuple of Source"),  # pyright: ignore[reportArgumentType]
+        (ToolResult("a", True, (Source("p", None, 0, "1"),)), "a result's sources"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_what_is_no_result_is_a_failed_call(chat: Chat, returned: ToolResult, problem: str) -> None:
+    tool = FakeTool("look", lambda _: returned)
+    (records,) = environment(chat, tool).run_calls([asked(call("a"))])
+    assert records[0].text.startswith(f"error: TypeError: {problem}")
+    assert (records[0].ok, records[0].malformed) == (False, False)
+
+
+def test_more_malformed_calls_than_calls_are_allowed_are_counted_and_not_shown(chat: Chat) -> None:
+    (records,) = environment(chat, FakeTool("look")).run_calls([asked("<tool_call>{</tool_call>" * (MAX_CALLS + 2))])
+    assert len(records) == MAX_CALLS + 1
+    assert records[-1].text == "error: 2 more calls are malformed"
+
+
 class Hang:
     """A tool's reply that hangs until it is let go."""
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odd import mutated, texts
 
 from agent_r1.errors import DataError
 from agent_r1.execution import execution_match, is_ordered, query_of, same_result
@@ -259,3 +262,23 @@ def test_published_gold_queries_run_and_equal_themselves(name: str) -> None:
             assert execution_match(f"SELECT * FROM ({gold})", golds, tool) == 1.0, gold
             assert execution_match("SELECT 'wrong' FROM (SELECT 1) WHERE 1 = 1", golds, tool) == 0.0, gold
     tool.close()
+
+
+GOLDS = ("SELECT shop, price FROM sale ORDER BY price", "SELECT count(*) FROM sale")
+QUERIES = st.one_of(
+    st.sampled_from(
+        (*GOLDS, "SELECT * FROM sale", "SELECT NULL, 1e999", "SELECT 'a' UNION SELECT 2", "PRAGMA table_info(sale)")
+    ),
+    st.builds("SELECT {} FROM sale {}".format, texts, texts),
+    st.builds("SELECT '{}', {}".format, texts, st.one_of(st.integers(), st.floats())),
+    texts,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.one_of(st.none(), QUERIES, mutated(QUERIES), mutated(QUERIES).map("```sql\n{}\n```".format)))
+@settings(max_examples=150)
+def test_whatever_is_answered_is_right_or_wrong(databases: dict[str, SqlTool], kind: str, answer: str | None) -> None:
+    matched = execution_match(answer, GOLDS, databases[kind])
+    assert matched in (0.0, 1.0)
+    assert answer not in GOLDS or matched == 1.0

@@ -147,9 +147,11 @@ def test_a_llama_call_inside_thinking_is_none() -> None:
 
 
 def test_tags_in_a_llama_call_s_strings_are_text() -> None:
-    arguments: dict[str, Json] = {"x": "</think><think><|python_tag|>{<answer>a</answer>"}
-    turn = parse(llama3.write("look", arguments), "llama3")
-    assert (turn.calls, turn.thinking, turn.answer) == ([ToolCall("look", arguments)], "", None)
+    arguments: dict[str, Json] = {"x": "</think><think><|python_tag|>{<answer>a</answer></think>"}
+    for before in ("", "<think>a</think>", "a</think>", "<think>a</think>\n<|python_tag|>", "I look. <|python_tag|>"):
+        turn = parse(before + llama3.write("look", arguments), "llama3")
+        assert (turn.calls, turn.answer) == ([ToolCall("look", arguments)], None), before
+        assert turn.thinking == ("a" if "think" in before else "")
 
 
 def test_a_cut_off_llama_turn_makes_no_call() -> None:

@@ -123,6 +123,21 @@ def test_an_environment_that_fails_ends_its_trajectory_and_no_other(chat: Chat) 
     assert all(one.exact_match == 0 and one.answer is None for one in made)
 
 
+def test_an_environment_that_cannot_be_made_is_one_that_fails(chat: Chat) -> None:
+    made, _ = play(chat, own_world.NotMade, ["1"], ["1"])
+    assert [(one.ending, one.turns) for one in made] == [("environment_failed", ())] * 2
+
+
+def test_what_an_environment_says_and_pays_is_made_plain(chat: Chat) -> None:
+    """Decimals are floats, half a surrogate pair is a question mark, what is no text ends the trajectory."""
+    made, _ = play(chat, own_world.Numbers, ["1", "stop"], ["odd"])
+    first, last = made[0].turns
+    assert first.given_ids == tuple(chat.prompt("Where??"))
+    assert (first.observation_text, last.given_ids) == ("say?", tuple(chat.reply("say?")))
+    assert [type(value) for value in (first.reward, made[0].exact_match, made[0].f1)] == [float] * 3
+    assert [one.ending for one in made] == ["done", "environment_failed"]
+
+
 def test_each_attempt_has_an_environment_and_a_seed_of_its_own(chat: Chat) -> None:
     seeds: list[int] = []
 

@@ -6,16 +6,21 @@ import json
 import os
 import random
 import tracemalloc
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odd import changed
 
 from agent_r1.errors import DataError
 from agent_r1.questions import Evidence, Passage, Question, iter_questions, load
 from agent_r1.questions.loading import FORMATS, recognise
+from agent_r1.questions.records import Json
 
 SLICES = Path(os.environ.get("AGENT_R1_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data")
 DOCS = Path(__file__).parents[2] / "docs" / "data.md"
@@ -252,6 +257,7 @@ def test_parquet_keeps_lists_and_structs(tmp_path: Path) -> None:
         ({"facts": [["a", "b", "c"]]}, r"field facts: expected a \[subject, relation, object\] for each of the 3"),
         ({"note": "\ud800"}, "field note: half of a surrogate pair"),
         ({"note": ["\0"]}, "field note: a NUL character"),
+        ({"note": json.loads("[" * 101 + "]" * 101)}, "field note: nested too deeply"),
         ({"\ud800": 1}, "half of a surrogate pair"),
     ],
 )  # fmt: skip
@@ -403,6 +409,25 @@ def test_whatever_is_done_to_a_file_only_a_data_error_leaves_load(tmp_path: Path
         else:
             outcomes["loaded"] += 1
     assert min(outcomes.values()) >= 50
+
+
+@given(st.lists(changed(EXAMPLES), min_size=1, max_size=3), st.sampled_from(("auto", *FORMATS)), st.booleans())
+@settings(max_examples=500)
+def test_whatever_a_field_holds_only_a_data_error_leaves_load(
+    tmp_path_factory: pytest.TempPathFactory, items: list[Json], format: str, as_lines: bool
+) -> None:
+    """What is loaded can be stored: valid text, and JSON as metadata."""
+    texts = [json.dumps(item) for item in items]
+    content = "\n".join(texts) if as_lines else f"[{', '.join(texts)}]"
+    path = written(tmp_path_factory.getbasetemp(), content.encode())
+    try:
+        questions = load(path, format)
+    except DataError as error:
+        str(error).encode()
+        return
+    assert len(questions) == len(items)
+    for question in questions:
+        json.dumps(asdict(question), ensure_ascii=False, allow_nan=False).encode()
 
 
 def _damaged(content: bytes, generator: random.Random) -> bytes:

@@ -70,6 +70,8 @@ def test_unknown_tool_name_is_left_to_the_environment() -> None:
         ('{"name": "q", "arguments": {"a": ' + "9" * 5000 + "}}", "digits"),
         ('{"name": "q", "arguments": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}}", "too deeply"),
         (json.dumps({"name": "q", "arguments": "[" * 100_000}), "too deeply"),
+        ('{"name": "q", "arguments": {"a": ' + "[" * 99 + "]" * 99 + "}}", "too deeply"),
+        (json.dumps({"name": "q", "arguments": '{"a": ' + "[" * 100 + "]" * 100 + "}"}), "too deeply"),
         ('{"name": "q"} {"name": "r"}', "more than one"),
         ('{"name": "q"}}', "more than one"),
     ],
@@ -81,6 +83,13 @@ def test_malformed_call_is_one_error_that_says_why(body: str, reason: str) -> No
     assert turn.errors[0].startswith("malformed tool call: ")
     assert reason in turn.errors[0]
     assert len(turn.errors[0]) < 250
+
+
+def test_json_of_a_hundred_levels_is_read() -> None:
+    """Deeper JSON is malformed: see the cases above. Both numbers count the objects around the list."""
+    for deep in (GOOD.replace('"Rome"', "[" * 98 + "]" * 98), call("q", '{"a": ' + "[" * 99 + "]" * 99 + "}")):
+        turn = parse(deep)
+        assert (len(turn.calls), turn.errors) == (1, [])
 
 
 @pytest.mark.parametrize("text", ["<tool_call>", GOOD.removesuffix("</tool_call>"), '<tool_call>{"name": "q", "argum'])
