@@ -16,7 +16,8 @@ from flows.evaluation import Ready, Result, Target
 from flows.home import EVALUATES, check_run_name, context_of, find_row, noted
 from flows.locks import run_lock
 from flows.session import sigterm_is_ctrl_c, status_at_the_end
-from flows.start import check_same, check_tracking, new_row, write_config
+from flows.start import check_same, new_row, write_config
+from flows.surroundings import check_tracking
 from storage import metrics, runs
 from storage.files import sha256
 from storage.runs import RunRow

@@ -16,7 +16,7 @@ from agent_r1.config import Config, load
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.methods import METHODS, unfit
 from flows.home import all_rows, stored_context
-from flows.start import check_search
+from flows.surroundings import check_own, check_search
 from storage import checkpoints, metrics
 from tasks.context import RunContext
 
@@ -123,6 +123,7 @@ def evaluate(
     """
     from tasks import answer
 
+    check_own(target.config)
     check_search(target.config.search)
     splits = [answer.split_of(target.config, each) for each in asked]
     fitting = [_fitting(methods, target.config, *each, say) for each in zip(asked, splits, strict=True)]

@@ -15,7 +15,8 @@ from agent_r1.errors import ConfigError, RunError
 from flows.home import TRAJECTORIES_OF, check_run_name, find_row, stored_context, stored_row, trajectories_of
 from flows.locks import run_lock
 from flows.session import sigterm_is_ctrl_c, status_at_the_end
-from flows.start import check_same, check_tracking, new_row, write_config
+from flows.start import check_same, new_row, write_config
+from flows.surroundings import check_tracking
 from storage import metrics, runs, stages
 from storage.runs import RunRow
 from storage.stages import StageRow

@@ -16,7 +16,6 @@ import yaml
 from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError, ConfigError, RunError, StoreError
 from agent_r1.questions.records import Json
-from agent_r1.sections import SearchConfig
 from flows.home import (
     EVALUATES,
     check_run_name,
@@ -27,6 +26,7 @@ from flows.home import (
     stored_row,
     trajectories_of,
 )
+from flows.surroundings import check_files, check_surroundings
 from storage import checkpoints, runs, stages
 from storage.database import DuckDBPyConnection as Connection
 from storage.files import replace_file
@@ -59,8 +59,8 @@ def begin(home: Path, run: str, config: Config, start_from: str | None = None) -
     rows = [] if row is None else _stages(context)
     replaced = row is not None and not rows and not _same_start(row, config, start_from)
     if row is None or replaced:
-        _check_data(config)
-    _check_surroundings(context)
+        check_files(config)
+    check_surroundings(context)
     if row is None or replaced:
         start_from = None if start_from is None else _existing_checkpoint(context, start_from)
         lines = [f"run {run}: new{f', from {start_from}' if start_from else ''}, in {home}"]
@@ -126,46 +126,6 @@ def rewind(context: RunContext) -> str | None:
     return f"checkpoint {last} is missing or damaged: going on from {'the beginning' if whole is None else whole}"
 
 
-def _check_surroundings(context: RunContext) -> None:
-    """What would otherwise fail after minutes: a device that is not there, a server that does not answer."""
-    from agent_r1.model import resolve_device
-
-    resolve_device(context.config.device)
-    if context.config.rollout.engine == "vllm":
-        from tasks import engine
-
-        engine.check(context.config)
-    _check_own(context.config)
-    check_search(context.config.search)
-    check_tracking(context)
-
-
-def _check_own(config: Config) -> None:
-    """What is the user's own code: there, of the right form, and working on one question."""
-    from agent_r1 import own
-
-    if own.names(config) or config.mcp:
-        from agent_r1.dataset import first_question
-
-        own.try_out(config, first_question(config))
-
-
-def check_search(search: SearchConfig) -> None:
-    """ConfigError where there is a search server that does not answer."""
-    if search.url is not None:
-        from agent_r1.tools import search_server
-
-        search_server.check(search.url, search.timeout)
-
-
-def check_tracking(context: RunContext) -> None:
-    """StoreError where there is an MLflow server that does not answer."""
-    if context.tracking_uri is not None:
-        from storage.tracking import check_reachable
-
-        check_reachable(context.tracking_uri)
-
-
 def _check_samples_its_own(row: RunRow | None) -> None:
     source = None if row is None else trajectories_of(row)
     if row is not None and source is not None:
@@ -178,18 +138,6 @@ def _check_samples_its_own(row: RunRow | None) -> None:
         raise RunError(
             f"run {row.run!r} cannot be trained: it holds the answers of {answers}, and no policy of its own"
         )
-
-
-def _check_data(config: Config) -> None:
-    for key, path in (
-        ("data.path", config.data.path),
-        ("data.validation_path", config.data.validation_path),
-        ("search.corpus", config.search.corpus),
-    ):
-        if path is not None and not Path(path).is_file():
-            raise ConfigError(f"{key}: {path}: no such file")
-    if config.data.databases is not None and not Path(config.data.databases).is_dir():
-        raise ConfigError(f"data.databases: {config.data.databases}: no such folder")
 
 
 def _same_start(row: RunRow, config: Config, start_from: str | None) -> bool:
