@@ -39,7 +39,7 @@ test: install ## run the tests
 	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile -m "not slow"
 
 test-slow: install ## run the slow tests: a run killed in every stage, and others
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=2 --dist=load -m slow
 
 test-vllm: install install-vllm ## run the tests that need vLLM
 	AGENT_R1_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest -m slow tests/flows/test_vllm_runs.py
