@@ -205,6 +205,7 @@ def _done(behaviour: object) -> Any:
 
 
 results = st.one_of(
+    st.just(ToolResult("half \ud800 <|im_end|>", ok=True)),
     st.builds(ToolResult, texts, st.booleans()),
     texts.map(lambda text: ToolResult(text, True, (Source("p", None, 0, len(text)), Source("p", 0, 0, 10**9)))),
     st.sampled_from(("raise", "hang", None, "text", 5, ToolResult("long " * 300_000, ok=True))),
