@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -122,7 +122,8 @@ class Environments:
 
     def step(self, turns: Sequence[tuple[Environment, ParsedTurn, tuple[CallRecord, ...]]]) -> list[Step | None]:
         """What each environment makes of its turn and the results of the turn's calls; None where it failed."""
-        return self._each([partial(_stepped, *one) for one in turns])
+        made = self._each([partial(_stepped, *one) for one in turns])
+        return [None if step is None else self._shortened(step) for step in made]
 
     def given_after(self, step: Step, results: Sequence[CallRecord]) -> list[int]:
         """The tokens before the next action; the whole context where the step brings a new one."""
@@ -131,6 +132,11 @@ class Environments:
         if step.observation is not None:
             return self.chat.reply(step.observation)
         return self.chat.observation([result.text for result in results])
+
+    def _shortened(self, step: Step) -> Step:
+        if step.observation is None:
+            return step
+        return replace(step, observation=self.chat.cut(step.observation, self.max_observation)[0])
 
     def _begun(self, question: Question, seed: int) -> tuple[Environment, str]:
         environment = self.make()

@@ -11,7 +11,7 @@ from scripted import FakeTool, ScriptedSampler, call
 
 from agent_r1.chat import Chat
 from agent_r1.config import Config, parse
-from agent_r1.environment import Environment
+from agent_r1.environment import Environment, Step
 from agent_r1.environments import Environments, open_tools
 from agent_r1.errors import ConfigError, RunError
 from agent_r1.forgetting import Forgetting
@@ -21,9 +21,10 @@ from agent_r1.questions.records import Evidence, Json, Question
 from agent_r1.rewards import annotate, components, reward_parts
 from agent_r1.rollout import Attempt, Origin, rollout
 from agent_r1.sections import RewardConfig
+from agent_r1.tool_calls import ParsedTurn
 from agent_r1.tools.databases import Databases
 from agent_r1.tools.protocol import Source, Tool, ToolResult
-from agent_r1.trajectory import Trajectory
+from agent_r1.trajectory import CallRecord, Trajectory
 
 ORIGIN = Origin("run", 3, "train", 2)
 QUESTION = Question("q", "Where?", ("Rome",))
@@ -58,6 +59,18 @@ def test_an_environment_says_what_is_asked_and_what_comes_after_each_turn(chat: 
     assert first.observation_text == "not 1, 0 calls"
     assert third.given_ids == tuple(chat.reply(f"not {call('a')}, 1 calls"))
     assert (made.ending, made.answer) == ("answered", "3")
+
+
+def test_an_environment_s_observation_is_limited_like_a_tool_s(chat: Chat) -> None:
+    class Talks(own_world.Guess):
+        def step(self, turn: ParsedTurn, results: Sequence[CallRecord]) -> Step:
+            del turn, results
+            return Step(observation="word " * 1000)
+
+    (made,), _ = play(chat, Talks, ["1", "<answer>3</answer>"])
+    assert made.turns[0].observation_text.endswith(" [cut]")
+    assert len(chat.plain(made.turns[0].observation_text)) <= 200
+    assert made.turns[1].given_ids == tuple(chat.reply(made.turns[0].observation_text))
 
 
 def test_a_reply_is_a_user_s_message_of_the_template(chat: Chat) -> None:
