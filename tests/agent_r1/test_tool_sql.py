@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -246,6 +247,21 @@ def test_write_ahead_database_is_read_without_making_files(tmp_path: Path) -> No
     tool = SqlTool(path)
     assert tool.call({"query": "SELECT a FROM t"}).text == "a\n7"
     assert list(tmp_path.iterdir()) == [path]
+    tool.close()
+
+
+def test_write_ahead_log_that_a_killed_program_left_is_a_failure_that_makes_no_file(tmp_path: Path) -> None:
+    path, copy = make("sqlite", tmp_path / "a.db", "PRAGMA journal_mode = WAL"), tmp_path / "copy"
+    writer = sqlite3.connect(path)
+    writer.execute("CREATE TABLE t AS SELECT 7 AS a")
+    copy.mkdir()
+    for ending in ("", "-wal"):
+        shutil.copy(f"{path}{ending}", copy)
+    writer.close()
+    tool = SqlTool(copy / "a.db")
+    result = tool.call({"query": "SELECT a FROM t"})
+    assert (result.ok, result.text[:59]) == (False, "error: a.db-wal holds changes that no program has merged: o")
+    assert sorted(file.name for file in copy.iterdir()) == ["a.db", "a.db-wal"]
     tool.close()
 
 
