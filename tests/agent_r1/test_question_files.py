@@ -249,6 +249,8 @@ def test_parquet_keeps_lists_and_structs(tmp_path: Path) -> None:
         ({"metadata": {"source": "b"}}, "field source: is a key of metadata too"),
         ({"metadata": "[]"}, "field metadata: expected an object"),
         ({"kind": 3, "metadata": None}, "field kind: expected a string, got 3"),
+        ({"database": 3}, "field database: expected a string, got 3"),
+        ({"answerable": "no"}, 'field answerable: expected true or false, got "no"'),
         ({"facts": [["a", "b", "c"]]}, r"field facts: expected a \[subject, relation, object\] for each of the 3"),
         ({"note": "\ud800"}, "field note: half of a surrogate pair"),
         ({"note": ["\0"]}, "field note: a NUL character"),
@@ -262,6 +264,15 @@ def test_a_wrong_plain_field_is_named(tmp_path: Path, change: dict[str, Any], pr
 def test_an_unanswerable_plain_question_has_no_answers(tmp_path: Path) -> None:
     (question,) = load(written(tmp_path, [{"question": "a", "answer": "b", "answerable": False}]))
     assert (question.answers, question.metadata) == ((), {"answerable": False})
+
+
+def test_what_is_read_from_metadata_may_be_text_in_a_csv(tmp_path: Path) -> None:
+    steps = '"[{""question"": ""Who?"", ""answer"": ""Bob""}]"'
+    rows = f'question,answer,answerable,decomposition,note\na,b,False,,[1]\nc,d,true,{steps},"[]"\n'
+    twin, other = load(written(tmp_path, rows))
+    assert (twin.answers, twin.metadata) == ((), {"answerable": False, "note": "[1]"})
+    assert other.answers == ("d",)
+    assert other.metadata["decomposition"] == [{"question": "Who?", "answer": "Bob"}]
 
 
 # Ids
