@@ -89,7 +89,7 @@ def _runnable(questions: Sequence[Question], path: Path, folder: Path | None) ->
             try:
                 execution_match(None, question.answers, databases.tool(question.database or ""))
             except DataError as error:
-                wrong[question.id] = str(error)
+                wrong[question.id] = f"question {question.id!r}: {error}"
     return [each for each in questions if each.id not in wrong], list(wrong.values())
 
 
