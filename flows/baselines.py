@@ -80,7 +80,7 @@ def _config(ready: Ready) -> Config:
     tree = ready.config.model_dump(mode="json")
     tree["iterations"] = 0
     if ready.asked.data is not None:
-        tree["data"] |= {"path": str(ready.asked.data), "format": "auto", "validation_path": None}
+        tree["data"] |= {"path": str(ready.asked.data), "format": ready.asked.format, "validation_path": None}
         tree["evaluation"]["test"] = False  # of the built-in world, as some of the warm start is
         tree["warm_start"] |= {"curriculum_steps": 0, "sloppy_steps": 0}
     return parse(tree, f"{ready.method} on {ready.asked.name}")

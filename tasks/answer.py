@@ -45,6 +45,7 @@ class Asked:
     data: Path | None
     split: str
     questions: int | None = None
+    format: str = "auto"
 
     @property
     def name(self) -> str:
@@ -87,7 +88,7 @@ def split_of(config: Config, asked: Asked) -> Split:
     """The questions, their passages and their world. ConfigError or DataError where there are none."""
     if asked.data is not None:
         folder = None if config.data.databases is None else Path(config.data.databases)
-        found = of_file(asked.split, asked.data, unscorable=config.data.unscorable, databases=folder)
+        found = of_file(asked.split, asked.data, asked.format, config.data.unscorable, folder)
     else:
         known = {each.name: each for each in splits(config)}
         if asked.split not in known:
