@@ -358,6 +358,17 @@ def test_a_name_that_no_file_can_have_is_a_data_error() -> None:
         load("a\0b")
 
 
+def test_a_pipe_is_refused_as_it_cannot_be_read_twice() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b'{"question": "a"}')
+    os.close(writing)
+    path = Path(f"/dev/fd/{reading}")
+    for read in (recognise, load):
+        with pytest.raises(DataError, match=f"^{path}: cannot be read: .*not seekable"):
+            read(path)
+    os.close(reading)
+
+
 EXAMPLES: tuple[Any, ...] = (
     PLAIN,
     {"_id": "a", "question": "b", "answer": "c", "supporting_facts": [["T", 0]], "context": [["T", ["S", " U"]]]},
