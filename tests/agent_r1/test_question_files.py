@@ -349,6 +349,8 @@ def test_a_parquet_file_that_is_cut_off_or_holds_no_questions_is_refused(tmp_pat
     whole = path.read_bytes()
     refused(path, "row 1: field blob: expected text, numbers, lists or structs, got bytes")
     refused(written(tmp_path, whole[: len(whole) // 2]), "broken or cut-off Parquet")
+    pq.write_table(pa.table([["a"], ["b"]], names=["question", "question"]), path)
+    refused(path, "column 'question' is there twice")
     pq.write_table(pa.table({"question": pa.array([], pa.string())}), path)
     refused(path, "empty, expected questions")
 
