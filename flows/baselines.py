@@ -18,10 +18,10 @@ from flows.locks import run_lock
 from flows.session import sigterm_is_ctrl_c, status_at_the_end
 from flows.start import check_same, check_tracking, new_row, write_config
 from storage import metrics, runs
-from storage.files import sha256
 from storage.runs import RunRow
 from tasks import answer
 from tasks.context import RunContext
+from tasks.prepare import hashes
 from tasks.stage import Receipt
 
 
@@ -62,11 +62,10 @@ def keep(home: Path, target: Target, run: str, ready: Ready, say: Callable[[str]
 
 
 def _stored(context: RunContext, target: Target, ready: Ready, what: str) -> Receipt:
-    data = ready.asked.data
     source: dict[str, Json] = {
         "answers": what,
         "weights": target.weights,
-        "data_sha256": None if data is None else sha256(data),
+        **hashes(context.config, [ready.split]),
         "split": ready.split.name,
         "questions": len(ready.split.questions),
     }

@@ -156,7 +156,8 @@ def stored(
     done = context.ledger.find(0, "prepare")
     if done is not None and done.input_hash != input_hash(context, "prepare", 0, 0, source):
         raise RunError(
-            f"run {context.run!r} exists and holds answers to other questions, or with other weights: use another --run"
+            f"run {context.run!r} exists and holds answers to other questions, over other files or with other weights: "
+            "use another --run"
         )
     prepared = run_stage(context, "prepare", 0, source, lambda: _prepared(context, split, tokenizer))
     evaluated = run_stage(context, "evaluate", 0, {"prepared": dict(prepared)}, lambda: _evaluated(context, make()))

@@ -244,6 +244,15 @@ def test_a_run_of_other_answers_is_refused(policy: Path, tmp_path: Path, capsys:
     assert "give --data once" in capsys.readouterr().err
 
 
+def test_answers_over_another_corpus_are_refused(policy: Path, tmp_path: Path, capsys: Captured) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    command = ["--data", file(tmp_path, passages=False), "--set", f"search.corpus={corpus}", "--method", "rag"]
+    for text, code in (("Anna was born in Rome.", 0), ("Anna was born in Bern.", 1)):
+        corpus.write_text(json.dumps({"title": "Anna", "text": text}))
+        assert main(["evaluate", str(policy), *command, "--run", "b", "--home", str(tmp_path)]) == code
+    assert "run 'b' exists and holds answers to other questions" in capsys.readouterr().err
+
+
 def test_a_run_of_answers_is_not_trained(policy: Path, tmp_path: Path) -> None:
     run(str(policy), "--data", file(tmp_path), "--run", "b", "--home", str(tmp_path))
     for attempt in (lambda: resume(tmp_path, "b"), lambda: begin(tmp_path, "b", stored_context(tmp_path, "b").config)):
