@@ -222,6 +222,7 @@ def test_a_question_of_whose_gold_queries_none_runs_is_named_with_what_is_wrong(
     path.write_text("\n".join(json.dumps(item) for item in [*items, lost, {"question": "plain", "answer": "b"}]))
     kept = of_file("test", path, unscorable="skip", databases=tmp_path).questions
     assert [question.text for question in kept] == ["good", "plain"]
+    assert kept[0].answers == ("SELECT age FROM cat", "SELECT x FROM cat"), "what is demonstrated is the first"
     with pytest.raises(DataError, match=r"2 of 4 .* that runs: question 'bad': .*town\.sqlite.*no such column: x"):
         of_file("test", path, databases=tmp_path)
     path.write_text(json.dumps(lost))
