@@ -47,8 +47,8 @@ class SqliteDatabase:
             raise ValueError(
                 f"{log} holds changes that no program has merged: open the database once with a program that may write"
             )
-        # Opening a write-ahead database makes an index of its log beside it, unless SQLite may take it for unchanging, and
-        # brings one that is there up to date, unless it may not.
+        # Opening a write-ahead database makes an index of its log beside it, unless SQLite may take it for unchanging;
+        # and it brings one that is there up to date, unless it may not.
         how = "" if not write_ahead else "&readonly_shm=1" if has_index else "&immutable=1"
         self._connection = sqlite3.connect(f"file:{quote(path)}?mode=ro{how}", uri=True, isolation_level=None)
         self._connection.text_factory = lambda value: value.decode("utf-8", "replace")
