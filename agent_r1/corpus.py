@@ -51,6 +51,7 @@ def title_and_text(item: Value) -> tuple[str, str]:
         title = item.get("title")
         return "" if title is None else title.text(), item["text"].filled_text()
     first, _, rest = contents.filled_text().strip().partition("\n")
+    first = first.removesuffix("\r")
     if not rest.strip():
         return "", first
     quoted = len(first) > 1 and first[0] == first[-1] == '"'

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_r1.config import Config
 from agent_r1.errors import DataError
-from agent_r1.execution import execution_match
+from agent_r1.execution import running
 from agent_r1.questions import iter_questions, load
 from agent_r1.questions.records import Passage, Question
 from agent_r1.sections import DataConfig, Unscorable
@@ -77,20 +77,30 @@ def of_file(
 
 
 def _runnable(questions: Sequence[Question], path: Path, folder: Path | None) -> tuple[list[Question], list[str]]:
-    """The questions that are about no database, or have a gold query that runs on it; what is wrong with the others."""
+    """The questions that are about no database, or have a gold query that runs on it; what is wrong with the others.
+
+    Gold queries that run come first: demonstrations show the first one.
+    """
     named = [each for each in questions if each.database is not None]
     if not named:
         return list(questions), []
     if folder is None:
         raise DataError(f"{path}: its questions are about databases such as {named[0].database!r}: set data.databases")
-    wrong: dict[str, str] = {}
+    kept: list[Question] = []
+    wrong: list[str] = []
     with closing(Databases(folder)) as databases:
-        for question in named:
+        for question in questions:
+            if question.database is None:
+                kept.append(question)
+                continue
             try:
-                execution_match(None, question.answers, databases.tool(question.database or ""))
+                runs = running(question.answers, databases.tool(question.database))
             except DataError as error:
-                wrong[question.id] = str(error)
-    return [each for each in questions if each.id not in wrong], list(wrong.values())
+                wrong.append(f"question {question.id!r}: {error}")
+            else:
+                answers = sorted(question.answers, key=lambda query, runs=runs: query not in runs)
+                kept.append(replace(question, answers=tuple(answers)))
+    return kept, wrong
 
 
 def _of_world(config: Config) -> list[Split]:

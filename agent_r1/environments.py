@@ -172,12 +172,28 @@ class Environments:
         return ToolResult(f"error: unknown tool {call.name!r}; there is {there}", ok=False)
 
 
+@dataclass(frozen=True, slots=True)
+class _NoDatabase:
+    """A tool over databases for a question that names none, as one of a mixed file may: its calls fail."""
+
+    name: str
+    schema: JsonObject
+
+    def call(self, arguments: JsonObject) -> ToolResult:
+        """See Tool."""
+        del arguments
+        return ToolResult(f"error: this question is about no database, which {self.name} needs", ok=False)
+
+    def close(self) -> None:
+        """See Tool."""
+
+
 def _bound(tool: Tool | OfDatabase, question: Question) -> Tool:
-    """The tool to call for a question. DataError where it is over a database and the question names none."""
+    """The tool to call for a question."""
     if not isinstance(tool, OfDatabase):
         return tool
     if question.database is None:
-        raise DataError(f"question {question.id!r} names no database, which the tool {tool.name} needs")
+        return _NoDatabase(tool.name, tool.schema)
     return tool.open(question.database)
 
 

@@ -39,6 +39,18 @@ def execution_match(answer: str | None, golds: Sequence[str], database: SqlTool)
     that takes too long is wrong, and one that spells the right rows out is right. DataError where not one gold query
     runs. Results of gold queries are kept, for the many attempts at one question.
     """
+    results = running(golds, database)
+    query = query_of(answer)
+    if not query:
+        return 0.0
+    found = database.result(query)
+    if found.error is not None:
+        return 0.0
+    return float(any(same_result(found, result, is_ordered(gold)) for gold, result in results.items()))
+
+
+def running(golds: Sequence[str], database: SqlTool) -> dict[str, QueryResult]:
+    """The results of those gold queries that run, in their order. DataError where not one does."""
     results: dict[str, QueryResult] = {}
     errors: list[str] = []
     for gold in golds:
@@ -48,13 +60,7 @@ def execution_match(answer: str | None, golds: Sequence[str], database: SqlTool)
             errors.append(f"{gold!r}: {' '.join(str(error).split())}")
     if not results:
         raise DataError(f"{database.path}: no gold query of the question runs: {'; '.join(errors) or 'there is none'}")
-    query = query_of(answer)
-    if not query:
-        return 0.0
-    found = database.result(query)
-    if found.error is not None:
-        return 0.0
-    return float(any(same_result(found, result, is_ordered(gold)) for gold, result in results.items()))
+    return results
 
 
 class _GoldFailed(Exception):

@@ -115,7 +115,8 @@ def _in_view(call: CallRecord, question: Question) -> set[int]:
     """The gold pieces that a call's result shows: by its sources, or, for SQL, by the facts in its text.
 
     A fact (subject, relation, object) is shown by a query that names its relation and whose result has its object, if
-    one of both has its subject. Comments in the query do not count.
+    one of both has its subject. Comments in the query do not count, nor does an object that the query says itself: a
+    query can have every text of its own in its result.
     """
     if call.sources:
         shown = {(source.passage_id, source.sentence) for source in call.sources}
@@ -139,6 +140,7 @@ def _in_view(call: CallRecord, question: Question) -> set[int]:
         and len(fact) == 3
         and _says(asked, fact[1])
         and _says(call.text, fact[2])
+        and not _says(asked, fact[2])
         and (_says(asked, fact[0]) or _says(call.text, fact[0]))
     }
 

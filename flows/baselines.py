@@ -19,10 +19,10 @@ from flows.session import sigterm_is_ctrl_c, status_at_the_end
 from flows.start import check_same, new_row, write_config
 from flows.surroundings import check_tracking
 from storage import metrics, runs
-from storage.files import sha256
 from storage.runs import RunRow
 from tasks import answer
 from tasks.context import RunContext
+from tasks.prepare import hashes
 from tasks.stage import Receipt
 
 
@@ -63,11 +63,10 @@ def keep(home: Path, target: Target, run: str, ready: Ready, say: Callable[[str]
 
 
 def _stored(context: RunContext, target: Target, ready: Ready, what: str) -> Receipt:
-    data = ready.asked.data
     source: dict[str, Json] = {
         "answers": what,
         "weights": target.weights,
-        "data_sha256": None if data is None else sha256(data),
+        **hashes(context.config, [ready.split]),
         "split": ready.split.name,
         "questions": len(ready.split.questions),
     }
@@ -81,7 +80,7 @@ def _config(ready: Ready) -> Config:
     tree = ready.config.model_dump(mode="json")
     tree["iterations"] = 0
     if ready.asked.data is not None:
-        tree["data"] |= {"path": str(ready.asked.data), "format": "auto", "validation_path": None}
+        tree["data"] |= {"path": str(ready.asked.data), "format": ready.asked.format, "validation_path": None}
         tree["evaluation"]["test"] = False  # of the built-in world, as some of the warm start is
         tree["warm_start"] |= {"curriculum_steps": 0, "sloppy_steps": 0}
     return parse(tree, f"{ready.method} on {ready.asked.name}")

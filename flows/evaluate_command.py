@@ -50,7 +50,10 @@ def evaluate(options: Options, say: Callable[[str], None]) -> View:
     home = options.home.expanduser().absolute() if options.run is None else check_home(options.home)
     default = load(find_config(ON_FILES), [f"data.path={files[0]}"]) if files else load(find_config(OF_WORLD))
     target = _set(evaluation.resolve(home, options.target, default), options.settings)
-    asked = [Asked(each, options.split, options.questions) for each in files or [None]]
+    # The target's own data.format is of the file that it was trained on.
+    named = any(setting.startswith("data.format=") for setting in options.settings)
+    layout = target.config.data.format if named else "auto"
+    asked = [Asked(each, options.split, options.questions, layout) for each in files or [None]]
 
     def keep(ready: Ready) -> Result:
         return baselines.keep(home, target, run_of[ready.method], ready, say)

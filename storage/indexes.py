@@ -26,8 +26,12 @@ def keep(home: Path, name: str, write: Callable[[Path], None]) -> Path:
     folder = home / "indexes" / name / "index"
     if whole(folder):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "lock").open("w") as lock:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        held = (folder.parent / "lock").open("w")
+    except OSError as error:
+        raise StoreError(f"{folder}: the search index cannot be written: {error}") from error
+    with held as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel drops it with the process
         if not whole(folder):
             if folder.exists():

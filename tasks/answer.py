@@ -45,6 +45,7 @@ class Asked:
     data: Path | None
     split: str
     questions: int | None = None
+    format: str = "auto"
 
     @property
     def name(self) -> str:
@@ -87,7 +88,7 @@ def split_of(config: Config, asked: Asked) -> Split:
     """The questions, their passages and their world. ConfigError or DataError where there are none."""
     if asked.data is not None:
         folder = None if config.data.databases is None else Path(config.data.databases)
-        found = of_file(asked.split, asked.data, unscorable=config.data.unscorable, databases=folder)
+        found = of_file(asked.split, asked.data, asked.format, config.data.unscorable, folder)
     else:
         known = {each.name: each for each in splits(config)}
         if asked.split not in known:
@@ -155,7 +156,8 @@ def stored(
     done = context.ledger.find(0, "prepare")
     if done is not None and done.input_hash != input_hash(context, "prepare", 0, 0, source):
         raise RunError(
-            f"run {context.run!r} exists and holds answers to other questions, or with other weights: use another --run"
+            f"run {context.run!r} exists and holds answers to other questions, over other files or with other weights: "
+            "use another --run"
         )
     prepared = run_stage(context, "prepare", 0, source, lambda: _prepared(context, split, tokenizer))
     evaluated = run_stage(context, "evaluate", 0, {"prepared": dict(prepared)}, lambda: _evaluated(context, make()))

@@ -9,6 +9,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from agent_r1.config import Config
 from agent_r1.dataset import Split, splits
 from agent_r1.questions.records import Json
 from agent_r1.tools.databases import Databases
@@ -59,15 +60,19 @@ def _prepare(context: RunContext) -> Work:
     if corpus is not None:
         index_corpus(Path(corpus), context.home, made)
     counts: dict[str, Json] = {split.name: len(split.questions) for split in made}
-    path = context.config.data.path
-    hashes: dict[str, Json] = {"data_sha256": None if path is None else digest(Path(path))}
+    return Work({"questions": counts, **hashes(context.config, made), "files": files}, save)
+
+
+def hashes(config: Config, made: Iterable[Split]) -> dict[str, Json]:
+    """The hashes of the files that splits are about: data, and corpus and databases where there are some. DataError."""
+    path, corpus, folder = config.data.path, config.search.corpus, config.data.databases
+    found: dict[str, Json] = {"data_sha256": None if path is None else digest(Path(path))}
     if corpus is not None:
-        hashes["corpus_sha256"] = digest(Path(corpus))
-    if context.config.data.databases is not None:
+        found["corpus_sha256"] = digest(Path(corpus))
+    if folder is not None:
         names = sorted({each.database for split in made for each in split.questions if each.database is not None})
-        found = _databases(context.config.data.databases, names)
-        hashes["databases_sha256"] = {name: digest(path) for name, path in found.items()}
-    return Work({"questions": counts, **hashes, "files": files}, save)
+        found["databases_sha256"] = {name: digest(file) for name, file in _databases(folder, names).items()}
+    return found
 
 
 def _write(context: RunContext, split: Split) -> list[Path]:

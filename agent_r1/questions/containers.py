@@ -22,8 +22,11 @@ Container = Literal["a JSON list", "JSON lines", "CSV", "Parquet"]
 
 def container(path: Path) -> Container:
     """What a file is, by its first bytes. CSV is what is left. Raises DataError where it cannot be read."""
-    with _opened(path) as file:
-        return _container(file)
+    try:
+        with _opened(path) as file:
+            return _container(file)
+    except OSError as error:  # a pipe, which cannot be read twice
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def read_items(path: Path) -> Iterator[Value]:

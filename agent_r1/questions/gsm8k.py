@@ -10,7 +10,7 @@ import re
 from agent_r1.questions.items import Value
 from agent_r1.questions.records import Question
 
-_RESULT = re.compile(r"^#### *(.*\S) *$", re.MULTILINE)
+_RESULT = re.compile(r"^#### *(.*\S)[ \r]*$", re.MULTILINE)
 
 
 def gsm8k_question(item: Value) -> Question:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -30,8 +31,14 @@ def parquet_items(path: Path, file: BinaryIO) -> Iterator[Value]:
 
 def _rows(path: Path, file: BinaryIO) -> Iterator[dict[str, object]]:
     try:
-        for batch in pq.ParquetFile(file).iter_batches(batch_size=BATCH):
+        table = pq.ParquetFile(file)
+        twice = [name for name, count in Counter(table.schema_arrow.names).items() if count > 1]
+        if twice:
+            raise DataError(f"{path}: column {twice[0]!r} is there twice")
+        for batch in table.iter_batches(batch_size=BATCH):
             yield from batch.to_pylist()
+    except DataError:  # which is a ValueError too
+        raise
     except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
         # what pyarrow raises on a damaged file, text that is not UTF-8 in it included
         message = (str(error) or type(error).__name__).splitlines()[0]

@@ -103,6 +103,7 @@ def _metadata(item: Value, pieces: int) -> dict[str, Json]:
             if key in found:
                 raise value.error("is a key of metadata too, expected it once")
             found[key] = value
+    found = {key: _as_read(key, value) for key, value in found.items()}
     for key, value in found.items():
         _check_known(key, value, pieces)
     return {Value(item.item, (), key).text(): value.tree() for key, value in found.items()}
@@ -113,9 +114,17 @@ def _present(value: Value) -> dict[str, Value]:
     return {key: field for key in value.keys() if (field := value.get(key)) is not None}  # noqa: SIM118 - no dict
 
 
+def _as_read(key: str, value: Value) -> Value:
+    """What the rest of the program reads from metadata may be text, where a CSV has nothing else."""
+    if key == "answerable" and isinstance(value.json, str):
+        said = {"true": True, "false": False}.get(value.json.strip().lower(), value.json)
+        return Value(value.item, value.way, said)
+    return value.unwrapped() if key in ("decomposition", "demonstration", "facts") else value
+
+
 def _check_known(key: str, value: Value, pieces: int) -> None:
     """What the rest of the program reads from metadata has its form: see Question."""
-    if key == "kind":
+    if key in ("kind", "database"):
         value.filled_text()
     if key == "answerable":
         value.flag()

@@ -47,7 +47,8 @@ class Question:
     where the source has one. `hops` is None where the source does not say. `metadata` must be JSON. These
     are read from it: `kind`, such as "bridge" or "comparison"; `answerable`, false where the answer cannot be found;
     `decomposition`, a list of objects with a `question` and an `answer`; `facts`, one [subject, relation, object] of
-    strings per entry of `evidence`, where the source is a database.
+    strings per entry of `evidence`, where the source is a database; `database`, the name of the one that the answers
+    are queries of; `demonstration`, a list of calls, objects with a `name` and `arguments`.
     """
 
     id: str

@@ -42,7 +42,10 @@ class Databases:
             raise DataError(f"{self._folder}: {name!r} is not the name of a database; a name without a path is")
         places = [self._folder / f"{name}{ending}" for ending in ENDINGS]
         places += [self._folder / name / f"{name}{ending}" for ending in ENDINGS]
-        found = [place for place in places if place.is_file()]
+        try:
+            found = [place for place in places if place.is_file()]
+        except OSError as error:  # a name that is too long, a folder that may not be looked into
+            raise DataError(f"{self._folder}: the database {name[:50]!r} cannot be read: {error.strerror}") from None
         if len(found) == 1:
             return found[0]
         if found:

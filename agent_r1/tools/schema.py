@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 from agent_r1.tools.protocol import JsonObject, ToolResult
 from agent_r1.tools.sql import SqlTool
+from agent_r1.tools.sql_messages import QueryResult, Scalar
 
 _CHARACTERS = 4000
 _NAMES_CHARACTERS = 1000
 _MAIN = "main"
+_SHOWN = "type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+_NAMES = f"SELECT '{_MAIN}', m.name FROM sqlite_master m WHERE {_SHOWN} ORDER BY m.name"
 _COLUMNS = {
     "sqlite": f"SELECT '{_MAIN}', m.name, c.name, c.type FROM sqlite_master m JOIN pragma_table_xinfo(m.name) c"
-    " WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND c.hidden <> 1"
-    " ORDER BY m.name, c.cid",
+    f" WHERE m.{_SHOWN} AND c.hidden <> 1 ORDER BY m.name, c.cid",
     "duckdb": "SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
     " ORDER BY schema_name, table_name, column_index",
 }
@@ -82,6 +84,8 @@ class SchemaTool:
         if wanted is not None and not isinstance(wanted, str):
             return ToolResult("error: 'table' must be a string, the name of a table", ok=False)
         found = self._database.result(_COLUMNS[self._database.kind])
+        if found.error is not None and found.error.startswith("error: no such "):
+            found = self._one_by_one()
         if found.error is not None:
             return ToolResult(found.error, ok=False)
         tables = _tables(found.rows)
@@ -95,6 +99,17 @@ class SchemaTool:
 
     def close(self) -> None:
         """Nothing to free."""
+
+    def _one_by_one(self) -> QueryResult:
+        """The columns where SQLite cannot tell those of a view whose table is gone: that one is shown with none."""
+        names = self._database.result(_NAMES)
+        rows: list[tuple[Scalar, ...]] = []
+        for schema, name in names.rows:
+            table = _quoted(str(name), "'")
+            asked = self._database.result(f"SELECT name, type FROM pragma_table_xinfo({table}) WHERE hidden <> 1")
+            columns = asked.rows or ((None, None),)
+            rows += [(schema, name, column, kind) for column, kind in columns]
+        return QueryResult((), tuple(rows), names.error)
 
     def _details(self, table: _Table) -> str:
         """A line with the number of rows, where it can be counted in time, then a line a column and a line a key."""
@@ -110,7 +125,9 @@ class SchemaTool:
 def _tables(rows: Sequence[Sequence[object]]) -> list[_Table]:
     columns: dict[tuple[str, str], list[str]] = {}
     for schema, table, name, kind in rows:
-        columns.setdefault((str(schema), str(table)), []).append(f"{name} {kind}".strip())
+        known = columns.setdefault((str(schema), str(table)), [])
+        if name is not None:
+            known.append(f"{name} {kind}".strip())
     return [_Table(schema, table, tuple(found)) for (schema, table), found in columns.items()]
 
 

@@ -42,9 +42,15 @@ class SqliteDatabase:
         self._deadline = 0.0
         with open(path, "rb") as file:
             write_ahead = file.read(20)[18:20] == b"\x02\x02"
-        # Opening a write-ahead database makes files beside it, unless SQLite may take it for unchanging.
-        unchanging = "&immutable=1" if write_ahead and not os.path.exists(path + "-wal") else ""
-        self._connection = sqlite3.connect(f"file:{quote(path)}?mode=ro{unchanging}", uri=True, isolation_level=None)
+        log, has_index = path + "-wal", os.path.exists(path + "-shm")
+        if write_ahead and not has_index and os.path.exists(log) and os.path.getsize(log) > 0:
+            raise ValueError(
+                f"{log} holds changes that no program has merged: open the database once with a program that may write"
+            )
+        # Opening a write-ahead database makes an index of its log beside it, unless SQLite may take it for unchanging;
+        # and it brings one that is there up to date, unless it may not.
+        how = "" if not write_ahead else "&readonly_shm=1" if has_index else "&immutable=1"
+        self._connection = sqlite3.connect(f"file:{quote(path)}?mode=ro{how}", uri=True, isolation_level=None)
         self._connection.text_factory = lambda value: value.decode("utf-8", "replace")
         for setting in ("query_only = ON", "trusted_schema = OFF", "temp_store = MEMORY", "cell_size_check = ON"):
             self._connection.execute(f"PRAGMA {setting}")

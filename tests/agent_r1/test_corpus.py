@@ -37,6 +37,7 @@ def test_titles_and_texts_are_read_from_lines_or_a_list(tmp_path: Path, lines: b
     [
         ('"Bern"\nA town.\nOld.', "Bern", "A town.\nOld."),
         ("Bern\nA town.", "Bern", "A town."),
+        ('"Bern"\r\nA town.\r\nOld.', "Bern", "A town.\r\nOld."),
         ('"Heroes" (album)\nBy Bowie.', '"Heroes" (album)', "By Bowie."),
         ("A town.", "", "A town."),
         ('"\nA town.', '"', "A town."),

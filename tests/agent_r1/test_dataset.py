@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -208,3 +209,24 @@ def test_a_file_of_which_nothing_can_be_scored_is_refused_whatever_is_asked_for(
     for unscorable in ("refuse", "skip"):
         with pytest.raises(DataError, match=r"a\.jsonl: 1 of 1 questions have no gold answer .*nothing is left"):
             of_file("test", path, unscorable=unscorable)
+
+
+def test_a_question_of_whose_gold_queries_none_runs_is_named_with_what_is_wrong(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "town.sqlite") as connection:
+        connection.execute("CREATE TABLE cat (age INTEGER)")
+    connection.close()
+    golds = {"good": ["SELECT x FROM cat", "SELECT age FROM cat"], "bad": ["SELECT x FROM cat"]}
+    items = [{"id": name, "question": name, "answers": golds[name], "database": "town"} for name in golds]
+    lost = {"id": "lost", "question": "lost", "answer": "SELECT 1", "database": "city"}
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps(item) for item in [*items, lost, {"question": "plain", "answer": "b"}]))
+    kept = of_file("test", path, unscorable="skip", databases=tmp_path).questions
+    assert [question.text for question in kept] == ["good", "plain"]
+    assert kept[0].answers == ("SELECT age FROM cat", "SELECT x FROM cat"), "what is demonstrated is the first"
+    with pytest.raises(DataError, match=r"2 of 4 .* that runs: question 'bad': .*town\.sqlite.*no such column: x"):
+        of_file("test", path, databases=tmp_path)
+    path.write_text(json.dumps(lost))
+    with pytest.raises(DataError, match=r"1 of 1 .*: question 'lost': .*no file for the database 'city'"):
+        of_file("test", path, databases=tmp_path)
+    with pytest.raises(DataError, match=r"about databases such as 'city': set data\.databases"):
+        of_file("test", path)

@@ -205,6 +205,13 @@ def test_a_late_answer_is_not_taken_for_another_call_s() -> None:
     assert results[0].text.startswith("error: no answer")
 
 
+def test_a_database_tool_fails_for_a_question_that_names_no_database(chat: Chat) -> None:
+    """A file may mix questions about databases with others, and what a model calls must not end the run."""
+    sql = OfDatabase("sql", {}, NONE.tool)
+    ((record,),) = Environments([sql], chat, 5.0, 500).run_calls([asked(call("SELECT 1", name="sql"))])
+    assert (record.text, record.ok) == ("error: this question is about no database, which sql needs", False)
+
+
 def test_no_calls_give_no_results() -> None:
     assert concurrently.run([], timeout=1.0) == []
 

@@ -254,6 +254,8 @@ def test_parquet_keeps_lists_and_structs(tmp_path: Path) -> None:
         ({"metadata": {"source": "b"}}, "field source: is a key of metadata too"),
         ({"metadata": "[]"}, "field metadata: expected an object"),
         ({"kind": 3, "metadata": None}, "field kind: expected a string, got 3"),
+        ({"database": 3}, "field database: expected a string, got 3"),
+        ({"answerable": "no"}, 'field answerable: expected true or false, got "no"'),
         ({"facts": [["a", "b", "c"]]}, r"field facts: expected a \[subject, relation, object\] for each of the 3"),
         ({"note": "\ud800"}, "field note: half of a surrogate pair"),
         ({"note": ["\0"]}, "field note: a NUL character"),
@@ -268,6 +270,15 @@ def test_a_wrong_plain_field_is_named(tmp_path: Path, change: dict[str, Any], pr
 def test_an_unanswerable_plain_question_has_no_answers(tmp_path: Path) -> None:
     (question,) = load(written(tmp_path, [{"question": "a", "answer": "b", "answerable": False}]))
     assert (question.answers, question.metadata) == ((), {"answerable": False})
+
+
+def test_what_is_read_from_metadata_may_be_text_in_a_csv(tmp_path: Path) -> None:
+    steps = '"[{""question"": ""Who?"", ""answer"": ""Bob""}]"'
+    rows = f'question,answer,answerable,decomposition,note\na,b,False,,[1]\nc,d,true,{steps},"[]"\n'
+    twin, other = load(written(tmp_path, rows))
+    assert (twin.answers, twin.metadata) == ((), {"answerable": False, "note": "[1]"})
+    assert other.answers == ("d",)
+    assert other.metadata["decomposition"] == [{"question": "Who?", "answer": "Bob"}]
 
 
 # Ids
@@ -344,6 +355,8 @@ def test_a_parquet_file_that_is_cut_off_or_holds_no_questions_is_refused(tmp_pat
     whole = path.read_bytes()
     refused(path, "row 1: field blob: expected text, numbers, lists or structs, got bytes")
     refused(written(tmp_path, whole[: len(whole) // 2]), "broken or cut-off Parquet")
+    pq.write_table(pa.table([["a"], ["b"]], names=["question", "question"]), path)
+    refused(path, "column 'question' is there twice")
     pq.write_table(pa.table({"question": pa.array([], pa.string())}), path)
     refused(path, "empty, expected questions")
 
@@ -351,6 +364,17 @@ def test_a_parquet_file_that_is_cut_off_or_holds_no_questions_is_refused(tmp_pat
 def test_a_name_that_no_file_can_have_is_a_data_error() -> None:
     with pytest.raises(DataError, match="cannot be read: embedded null byte"):
         load("a\0b")
+
+
+def test_a_pipe_is_refused_as_it_cannot_be_read_twice() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b'{"question": "a"}')
+    os.close(writing)
+    path = Path(f"/dev/fd/{reading}")
+    for read in (recognise, load):
+        with pytest.raises(DataError, match=f"^{path}: cannot be read: .*not seekable"):
+            read(path)
+    os.close(reading)
 
 
 EXAMPLES: tuple[Any, ...] = (

@@ -120,6 +120,8 @@ def test_gsm8k_s_result_is_right_with_and_without_commas(tmp_path: Path) -> None
     assert one(tmp_path, {"question": "How cold?", "answer": "Cold.\n#### -5"}, "gsm8k").answers == ("-5",)
     socratic = "How many clips? ** She has 24.\n#### 24"
     assert one(tmp_path, {"question": "How many?", "answer": socratic}, "gsm8k").answers == ("24",)
+    windows = "She has 24.\r\n#### 24\r\n"  # as a spreadsheet's CSV holds it
+    assert one(tmp_path, {"question": "How many?", "answer": windows}, "gsm8k").answers == ("24",)
     first = {"question": "How cold?", "answer": "#### 1"}
     with pytest.raises(DataError, match='line 2: field answer: 0 lines begin with "#### "'):
         load(lines(tmp_path, first, {"question": "How many?", "answer": "24"}))

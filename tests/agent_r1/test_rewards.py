@@ -268,6 +268,8 @@ def sql_call(query: str, text: str, name: str = "sql") -> CallRecord:
         ("SELECT string_agg(name, ' ') FROM person /* A director */", "B C D", 0),
         ("SELECT 'A', string_agg(name, ' ') FROM person", "A | B C D", 0),
         ("SELECT director FROM film WHERE name = 'A'", "director\nBB", 0),
+        ("SELECT 'B' AS director, 'A'", "director | 'A'\nB | A", 0),
+        ("SELECT director IN ('B', 'C') FROM film WHERE name = 'A'", "(director IN ('B', 'C'))\nfalse", 0),
     ],
 )
 def test_a_query_shows_a_fact_that_it_asked_for_and_that_came_back(query: str, text: str, found: int) -> None:

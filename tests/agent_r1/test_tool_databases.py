@@ -62,6 +62,11 @@ def test_name_that_is_a_path_is_refused(tmp_path: Path, name: str) -> None:
         Databases(tmp_path / "inner").path(name)
 
 
+def test_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"^{tmp_path}: the database '{'a' * 50}' cannot be read: File name too long$"):
+        Databases(tmp_path).path("a" * 300)
+
+
 def test_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.db").write_text("name,age\n")
     with pytest.raises(DataError, match=r"a\.db"):

@@ -83,6 +83,16 @@ def test_unknown_table_is_a_failure_that_names_those_there_are(tools: dict[str, 
     assert "sale, shop" in result.text
 
 
+def test_view_of_a_table_that_is_gone_hides_no_other_table(tmp_path: Path) -> None:
+    """SQLite then tells no columns at all where it is asked for all of them at once."""
+    views = "CREATE VIEW lost AS SELECT a FROM gone", "CREATE VIEW kept AS SELECT name FROM cat"
+    database = make("sqlite", tmp_path / "a.db", "CREATE TABLE cat (name VARCHAR, age INTEGER)", *views)
+    schema = SchemaTool(database)
+    assert schema.call({}).text == "cat(name VARCHAR, age INTEGER)\nkept(name VARCHAR)\nlost()"
+    assert schema.call({"table": "cat"}).text == "cat (0 rows)\nname VARCHAR\nage INTEGER"
+    database.close()
+
+
 def test_tables_of_other_duckdb_schemas_are_named_with_theirs(tmp_path: Path) -> None:
     database = make("duckdb", tmp_path / "a.duckdb", "CREATE SCHEMA s", "CREATE TABLE s.t AS SELECT 1 AS a")
     tool = SchemaTool(database)

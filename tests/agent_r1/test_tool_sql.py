@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -247,6 +248,37 @@ def test_write_ahead_database_is_read_without_making_files(tmp_path: Path) -> No
     assert tool.call({"query": "SELECT a FROM t"}).text == "a\n7"
     assert list(tmp_path.iterdir()) == [path]
     tool.close()
+
+
+def left_behind(folder: Path, *endings: str) -> Path:
+    """What a killed program leaves of a write-ahead database that it had open."""
+    path, copy = make("sqlite", folder / "a.db", "PRAGMA journal_mode = WAL"), folder / "copy"
+    writer = sqlite3.connect(path)
+    writer.execute("CREATE TABLE t AS SELECT 7 AS a")
+    copy.mkdir()
+    for ending in ("", *endings):
+        shutil.copy(f"{path}{ending}", copy)
+    writer.close()
+    return copy / "a.db"
+
+
+def test_write_ahead_log_that_a_killed_program_left_is_read_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = left_behind(tmp_path, "-wal", "-shm")
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    tool = SqlTool(path)
+    assert [tool.call({"query": "SELECT a FROM t"}).text for _ in range(2)] == ["a\n7", "a\n7"]
+    tool.close()
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
+def test_write_ahead_log_without_its_index_is_a_failure_that_makes_no_file(tmp_path: Path) -> None:
+    path = left_behind(tmp_path, "-wal")
+    tool = SqlTool(path)
+    result = tool.call({"query": "SELECT a FROM t"})
+    tool.close()
+    assert not result.ok
+    assert result.text.startswith("error: a.db-wal holds changes that no program has merged: open the database once")
+    assert sorted(file.name for file in path.parent.iterdir()) == ["a.db", "a.db-wal"]
 
 
 def test_database_that_another_process_writes_is_a_failure_without_its_path(tmp_path: Path) -> None:

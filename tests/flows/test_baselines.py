@@ -155,6 +155,18 @@ def test_a_corpus_of_its_own_can_be_searched_for_questions_without_passages(
     assert "corpsu" in capsys.readouterr().err
 
 
+def test_a_file_that_fits_two_formats_is_read_as_the_one_that_is_set(
+    policy: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    """The complaint about such a file says to set data.format."""
+    path = tmp_path / "both.jsonl"
+    path.write_text(json.dumps({"question": "How many?", "answer": "Two.\n#### 2", "golden_answers": ["two"]}))
+    command = ["evaluate", str(policy), "--data", str(path), "--method", "direct"]
+    assert main(command) == 1
+    assert "fits the formats flashrag, gsm8k" in capsys.readouterr().err
+    assert main([*command, "--set", "data.format=gsm8k"]) == 0
+
+
 def test_answers_are_kept_as_a_run_of_each_method(policy: Path, tmp_path: Path, shown: Shown, capsys: Captured) -> None:
     home = tmp_path / "home"
     data = file(tmp_path)
@@ -230,6 +242,15 @@ def test_a_run_of_other_answers_is_refused(policy: Path, tmp_path: Path, capsys:
         assert says in capsys.readouterr().err
     assert main([*common, "--data", data, "--data", other, "--run", "c"]) == 2
     assert "give --data once" in capsys.readouterr().err
+
+
+def test_answers_over_another_corpus_are_refused(policy: Path, tmp_path: Path, capsys: Captured) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    command = ["--data", file(tmp_path, passages=False), "--set", f"search.corpus={corpus}", "--method", "rag"]
+    for text, code in (("Anna was born in Rome.", 0), ("Anna was born in Bern.", 1)):
+        corpus.write_text(json.dumps({"title": "Anna", "text": text}))
+        assert main(["evaluate", str(policy), *command, "--run", "b", "--home", str(tmp_path)]) == code
+    assert "run 'b' exists and holds answers to other questions" in capsys.readouterr().err
 
 
 def test_a_run_of_answers_is_not_trained(policy: Path, tmp_path: Path) -> None:

@@ -85,6 +85,12 @@ def test_a_full_disk_is_a_store_error(tmp_path: Path) -> None:
         keep(tmp_path, "a", full)
 
 
+def test_a_home_that_takes_no_folder_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "indexes").write_text("a file in its place")
+    with pytest.raises(StoreError, match=r"indexes/a/index: the search index cannot be written: .*Not a directory"):
+        keep(tmp_path, "a", Writer())
+
+
 def test_who_needs_an_index_that_is_being_made_waits_for_it(tmp_path: Path) -> None:
     """Locks of two open files stand against each other in one process as they do in two."""
     write = Writer()
