@@ -24,7 +24,7 @@ def _of_questions(config: Config) -> list[str]:
     found = []
     known_tools = {"search", "sql", "schema", "lookup", "calculator"}
     for name in config.tools:
-        if name not in known_tools and not re.match(OWN, name):
+        if name not in known_tools and not re.fullmatch(OWN, name):
             found.append(
                 f"tools: unknown tool {name!r}; known are {', '.join(sorted(known_tools))}, your own are module:name"
             )

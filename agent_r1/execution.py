@@ -22,6 +22,7 @@ _TINY = 1e-12  # what is left of a sum that should be 0
 _MOST_COLUMNS = 100
 _CELLS = 2_000_000  # that a search for the order of columns may look at
 _CACHED_GOLDS = 256
+_TRIES = 3  # of a gold query, on a machine that may be busy with other things
 _Column = tuple[Hashable, ...]
 _Key = Callable[[Scalar], Hashable]
 _TOKEN = re.compile(
@@ -69,11 +70,14 @@ class _GoldFailed(Exception):
 
 @lru_cache(maxsize=_CACHED_GOLDS)
 def _gold_result(database: SqlTool, query: str) -> QueryResult:
-    """Raises _GoldFailed, which is not kept: what took too long once may run the next time."""
-    result = database.result(query)
-    if result.error is not None:
-        raise _GoldFailed(result.error)
-    return result
+    """Raises _GoldFailed, which is not kept: what took too long once may run the next time, so it is tried again."""
+    error = None
+    for _ in range(_TRIES):
+        result = database.result(query)
+        if result.error is None:
+            return result
+        error = result.error
+    raise _GoldFailed(error)
 
 
 def query_of(answer: str | None) -> str:

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from agent_r1.config import Config, parse
+from agent_r1.config_file import lay_over
 from agent_r1.errors import ConfigError, RunError
 from agent_r1.questions.records import Json
-from flows.evaluation import Ready, Result, Target
+from flows.evaluation import Ready, Result, Target, on_file
 from flows.home import EVALUATES, check_run_name, context_of, find_row, noted
 from flows.locks import run_lock
 from flows.session import sigterm_is_ctrl_c, status_at_the_end
@@ -80,9 +81,7 @@ def _config(ready: Ready) -> Config:
     tree = ready.config.model_dump(mode="json")
     tree["iterations"] = 0
     if ready.asked.data is not None:
-        tree["data"] |= {"path": str(ready.asked.data), "format": ready.asked.format, "validation_path": None}
-        tree["evaluation"]["test"] = False  # of the built-in world, as some of the warm start is
-        tree["warm_start"] |= {"curriculum_steps": 0, "sloppy_steps": 0}
+        tree = lay_over(tree, on_file(ready.asked.data, ready.asked.format))
     return parse(tree, f"{ready.method} on {ready.asked.name}")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_r1.config import load, parse
-from agent_r1.config_file import override
+from agent_r1.config_file import lay_over, override
 from agent_r1.errors import ConfigError
 from flows import baselines, evaluation, reports
 from flows.configs import find_config
@@ -49,7 +49,7 @@ def evaluate(options: Options, say: Callable[[str], None]) -> View:
     run_of = {} if options.run is None else baselines.names(options.run, methods, len(files))
     home = options.home.expanduser().absolute() if options.run is None else check_home(options.home)
     default = load(find_config(ON_FILES), [f"data.path={files[0]}"]) if files else load(find_config(OF_WORLD))
-    target = _set(evaluation.resolve(home, options.target, default), options.settings)
+    target = _set(evaluation.resolve(home, options.target, default), options.settings, files)
     # The target's own data.format is of the file that it was trained on.
     named = any(setting.startswith("data.format=") for setting in options.settings)
     layout = target.config.data.format if named else "auto"
@@ -68,11 +68,13 @@ def evaluate(options: Options, say: Callable[[str], None]) -> View:
     return reports.methods(target.name, results)
 
 
-def _set(target: Target, settings: Sequence[str]) -> Target:
-    """The target with another configuration. ConfigError names what is wrong with a setting."""
+def _set(target: Target, settings: Sequence[str], files: Sequence[Path]) -> Target:
+    """The target with another configuration, on the files where there are some. ConfigError names a wrong setting."""
     if not settings:
         return target
     tree = target.config.model_dump(mode="json")
+    if files:
+        tree = lay_over(tree, evaluation.on_file(files[0], "auto"))
     for setting in settings:
         override(tree, setting)
     return replace(target, config=parse(tree, f"the configuration of {target.name} with --set"))

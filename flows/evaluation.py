@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from agent_r1.config import Config, load
 from agent_r1.errors import CheckpointError, ConfigError
 from agent_r1.methods import METHODS, unfit
+from agent_r1.questions.records import Json
 from flows.home import all_rows, stored_context
 from flows.surroundings import check_own, check_search
 from storage import checkpoints, metrics
@@ -86,6 +87,15 @@ def resolve(home: Path, target: str, default: Config) -> Target:
             f"{target}: no such run in {home} (runs are: {listed}), no such folder, no OWNER/NAME of a hub"
         )
     return Target(target, _with_model(default, target), target)
+
+
+def on_file(path: Path, format: str) -> dict[str, Json]:
+    """What a configuration says where its questions come from a file, and nothing of the built-in world."""
+    return {
+        "data": {"path": str(path), "format": format, "validation_path": None},
+        "evaluation": {"test": False},
+        "warm_start": {"curriculum_steps": 0, "sloppy_steps": 0},
+    }
 
 
 def best_checkpoint(context: RunContext) -> int:

@@ -29,7 +29,7 @@ def demonstration(
 ) -> list[str]:
     """The assistant's texts turn by turn: one call of `search` for every gold passage, then the answer.
 
-    For a question about a database: `schema` if it is among the tools, `sql` with a gold query, that query as answer.
+    For a question about a database: `schema` and `sql` with a gold query, where these are tools, that query as answer.
     Where `metadata["demonstration"]` lists calls ({"name", "arguments"}) and texts, those instead, and the answer where
     the last is a call. Empty where the question has no gold answer or not all of its evidence. Same question and seed,
     same texts.
@@ -39,6 +39,8 @@ def demonstration(
     own = question.metadata.get("demonstration")
     if own is not None:
         return _own(own, question, write)
+    if question.database is not None and "sql" not in tools:
+        return [_answer(question.answers[0])]
     if question.database is not None:
         looks = [write("schema", {})] if "schema" in tools else []
         return [*looks, write("sql", {"query": question.answers[0]}), _answer(question.answers[0])]

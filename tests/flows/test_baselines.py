@@ -4,7 +4,9 @@ store, an MLflow that only remembers."""
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -165,6 +167,22 @@ def test_a_file_that_fits_two_formats_is_read_as_the_one_that_is_set(
     assert main(command) == 1
     assert "fits the formats flashrag, gsm8k" in capsys.readouterr().err
     assert main([*command, "--set", "data.format=gsm8k"]) == 0
+
+
+def test_a_policy_of_the_built_in_world_answers_a_file_about_databases(tmp_path: Path) -> None:
+    """With `--data`, what its configuration says of the world does not stand in the way."""
+    folder = tmp_path / "run"
+    config = parse({"model": SMALL, "tools": ["sql"], "warm_start": {"sloppy_steps": 5}}, "test")
+    (folder / "checkpoints" / "00000").mkdir(parents=True)
+    create(config).save(folder / "checkpoints" / "00000")
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    with closing(sqlite3.connect(tmp_path / "shop.sqlite")) as shop:
+        shop.execute("CREATE TABLE item (name TEXT)")
+    data = tmp_path / "q.jsonl"
+    line = {"question": "Which items?", "answers": ["SELECT name FROM item"], "metadata": {"database": "shop"}}
+    data.write_text(json.dumps(line))
+    checkpoint = str(folder / "checkpoints" / "00000")
+    assert main(["evaluate", checkpoint, "--data", str(data), "--set", f"data.databases={tmp_path}"]) == 0
 
 
 def test_answers_are_kept_as_a_run_of_each_method(policy: Path, tmp_path: Path, shown: Shown, capsys: Captured) -> None:
