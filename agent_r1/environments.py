@@ -202,7 +202,7 @@ def _stepped(environment: Environment, turn: ParsedTurn, results: tuple[CallReco
 
 
 def _failed(reason: str) -> None:
-    log.warning("an environment failed, which ends its trajectory: %s", reason)
+    log.warning("an environment failed, which ends its trajectory: %s", encodable(reason))
 
 
 @contextmanager
