@@ -70,10 +70,20 @@ def test_a_run_that_is_killed_leaves_no_server_and_ends_as_if_nothing_had_happen
         assert sum(row.rewards) == pytest.approx(sum(sum(parts.values()) for parts in row.reward_parts.values()))
 
 
+HEARING = """
+import signal
+import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from flows.cli import main
+sys.exit(main())
+"""
+"""The command line where Ctrl-C is heard: whoever is started in the background of a shell inherits deaf ears."""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_stopped_leaves_no_server(tmp_path: Path, server: Path, number: signal.Signals) -> None:
     run = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *command(tmp_path / "home", server)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HEARING, *command(tmp_path / "home", server)], stdout=subprocess.PIPE, text=True
     )
     assert run.stdout is not None
     while "warm start" not in run.stdout.readline():
