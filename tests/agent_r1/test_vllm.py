@@ -317,7 +317,10 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+GENTLE = (signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in GENTLE)])
 def test_the_server_never_outlives_the_run_whatever_kills_it(fake: Fake, how: signal.Signals) -> None:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{FAKE}{os.pathsep}{root}"}

@@ -47,6 +47,7 @@ def wait_until_gone(pids: list[int]) -> bool:
     return not any(alive(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     first = start(tmp_path, 0.1)
     assert first.stdout is not None
