@@ -131,7 +131,7 @@ def _of_files(data: DataConfig) -> list[Split]:
         return [_without(whole, validation, data), validation]
     parts: dict[bool, list[Question]] = {True: [], False: []}
     for question in whole.questions:
-        parts[derive(0, "validation", _text(question)) % 10_000 < data.validation_share * 10_000].append(question)
+        parts[derive(0, "validation", question.plain_text) % 10_000 < data.validation_share * 10_000].append(question)
     held_out, kept = parts[True], parts[False]
     if not held_out or not kept:
         raise DataError(f"{data.path}: {len(whole.questions)} questions are too few for data.validation_share")
@@ -155,12 +155,7 @@ def _without(train: Split, validation: Split, data: DataConfig) -> Split:
 
 
 def _keys(question: Question) -> tuple[tuple[str, str], ...]:
-    return (("id", question.id), ("text", _text(question)))
-
-
-def _text(question: Question) -> str:
-    """The same for questions that differ in case and white space alone."""
-    return " ".join(question.text.casefold().split())
+    return (("id", question.id), ("text", question.plain_text))
 
 
 def _split(name: str, questions: Sequence[Question]) -> Split:

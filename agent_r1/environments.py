@@ -32,7 +32,7 @@ from agent_r1.tools.finder import Finder
 from agent_r1.tools.protocol import JsonObject, Tool, ToolResult, encodable
 from agent_r1.tools.schema import SCHEMA, SchemaTool
 from agent_r1.tools.search import SearchTool
-from agent_r1.tools.sql import SqlTool, sql_schema
+from agent_r1.tools.sql import sql_schema
 from agent_r1.trajectory import CallRecord
 from agent_r1.world.lookup import LookupTool
 
@@ -55,19 +55,18 @@ class OfDatabase:
 def open_tools(
     config: Config, database: Path, passages: Sequence[Passage] | Finder, databases: Databases
 ) -> tuple[Tool | OfDatabase, ...]:
-    """The tools of a configuration, MCP servers' last, over one split's passages, or what finds
-    them, and its database, where it has one.
+    """The tools of a configuration, MCP servers' last, over one split's passages, or what finds them, and its database.
 
-    Where questions come from a file, each names its database among `databases`.
+    Where questions come from a file, each names its own among `databases`; else the split's is one of them.
     """
     search, of_file = config.search, config.data.path is not None
     makers: dict[str, Callable[[], Tool | OfDatabase]] = {
         "search": lambda: SearchTool(passages, search.results, search.max_characters),
-        "sql": lambda: OfDatabase("sql", SQL, databases.tool) if of_file else SqlTool(database),
+        "sql": lambda: OfDatabase("sql", SQL, databases.tool) if of_file else databases.tool(database.stem),
         "schema": lambda: (
             OfDatabase("schema", SCHEMA, lambda name: SchemaTool(databases.tool(name)))
             if of_file
-            else SchemaTool(SqlTool(database))
+            else SchemaTool(databases.tool(database.stem))
         ),
         "lookup": lambda: LookupTool(database),
         "calculator": Calculator,

@@ -27,7 +27,6 @@ from agent_r1.tools.protocol import Tool
 from agent_r1.trajectory import Trajectory, Turn
 
 _servers: dict[McpConfig, McpServer] = {}
-atexit.register(lambda: close())
 
 RewardFunction = Callable[[Trajectory, Question], float | Iterable[float]]
 """The reward of a trajectory as a whole, which its last turn gets, or one value for each of its turns."""
@@ -50,6 +49,7 @@ def own_tools(config: Config) -> list[Tool]:
     return found
 
 
+@atexit.register
 def close() -> None:
     """End the MCP servers of this process, which are kept from stage to stage."""
     while _servers:

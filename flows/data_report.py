@@ -82,7 +82,7 @@ def count(questions: Iterable[Question]) -> Counts:
         counts.passages.update(map(_digest, known))
         counts.evidence += len(question.evidence)
         counts.evidence_elsewhere += sum(piece.passage_id not in known for piece in question.evidence)
-        text = _digest(" ".join(question.text.casefold().split()))
+        text = _digest(question.plain_text)
         counts.repeated_texts += text in counts.texts
         counts.texts.add(text)
         if len(counts.first) < FIRST:

@@ -15,6 +15,7 @@ import yaml
 
 from agent_r1.config import Config, parse
 from agent_r1.errors import CheckpointError, ConfigError, RunError, StoreError
+from agent_r1.own import digests
 from agent_r1.questions.records import Json
 from flows.home import (
     EVALUATES,
@@ -34,7 +35,7 @@ from storage.runs import RunRow
 from storage.stages import StageRow
 from tasks.context import RunContext
 from tasks.stage import intact
-from tasks.versions import code_version, library_versions, own_versions
+from tasks.versions import code_version, library_versions
 
 START_FROM = "start from"
 
@@ -201,7 +202,7 @@ def new_row(context: RunContext, what: str, after: str | None) -> RunRow:
         identity=context.config.identity,
         seed=context.config.seed,
         code_version=code_version(),
-        library_versions=library_versions() | own_versions(context.config),
+        library_versions=library_versions() | digests(context.config),
         status="running",
         created_at=now,
         notes=[note] if after is not None else [],
@@ -228,7 +229,7 @@ def _go_on(con: Connection, row: RunRow, config: Config) -> list[str]:
     runs.set_config(con, row.run, config.model_dump(mode="json"))
     known = {"code": row.code_version, **row.library_versions}
     known |= {str(note["what"]): str(note["after"]) for note in row.notes if note["what"] in known}
-    now_used = {"code": code_version(), **library_versions(), **own_versions(config)}
+    now_used = {"code": code_version(), **library_versions(), **digests(config)}
     for what, old, new in differing(known, now_used):
         lines.append(f"warning: {what} is {new} now and was {old}: results may differ")
         runs.add_note(con, row.run, what, old, new, now)

@@ -9,8 +9,6 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from agent_r1 import own
-from agent_r1.config import Config
 from agent_r1.questions.records import Json
 
 PACKAGE = "agent-r1"
@@ -49,11 +47,6 @@ def machine() -> dict[str, Json]:
 def library_versions() -> dict[str, str]:
     """Python and the libraries whose version may change a number, "absent" where one is not installed."""
     return {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}}
-
-
-def own_versions(config: Config) -> dict[str, str]:
-    """For each `module:name` of a configuration the hash of its file."""
-    return own.digests(config)
 
 
 def installed(name: str) -> str:

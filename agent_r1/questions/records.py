@@ -67,6 +67,11 @@ class Question:
         return name if isinstance(name, str) else None
 
     @property
+    def plain_text(self) -> str:
+        """The text, the same for questions that differ in case and white space alone."""
+        return " ".join(self.text.casefold().split())
+
+    @property
     def kind(self) -> str:
         """The kind of reasoning the source names, "" where it names none."""
         return str(self.metadata.get("kind", ""))

@@ -24,7 +24,6 @@ from agent_r1.tools.search import SearchTool
 from agent_r1.world.relations import TABLES
 
 QUESTION = Question("q", "Where?")
-NONE = Databases("nowhere")
 
 
 def environment(chat: Chat, *tools: FakeTool, timeout: float = 5.0, limit: int = 500) -> Environments:
@@ -207,7 +206,7 @@ def test_a_late_answer_is_not_taken_for_another_call_s() -> None:
 
 def test_a_database_tool_fails_for_a_question_that_names_no_database(chat: Chat) -> None:
     """A file may mix questions about databases with others, and what a model calls must not end the run."""
-    sql = OfDatabase("sql", {}, NONE.tool)
+    sql = OfDatabase("sql", {}, Databases("nowhere").tool)
     ((record,),) = Environments([sql], chat, 5.0, 500).run_calls([asked(call("SELECT 1", name="sql"))])
     assert (record.text, record.ok) == ("error: this question is about no database, which sql needs", False)
 
@@ -248,14 +247,14 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_search_shows_as_much_as_the_configuration_says(database: Path) -> None:
     passages = [Passage(name, name, "fog and rain") for name in ("p", "q", "r")]
     settings = Config.model_validate({"tools": ["search"], "search": {"results": 2, "max_characters": 3}})
-    (tool,) = open_tools(settings, database, passages, NONE)
+    (tool,) = open_tools(settings, database, passages, Databases(database.parent))
     assert isinstance(tool, SearchTool)
     assert tool.call({"query": "fog"}).text == "[1] p\nfog…\n\n[2] q\nfog…"
 
 
 def test_the_tools_of_a_configuration_are_opened_in_its_order(database: Path) -> None:
     names = ("calculator", "search", "lookup", "sql")
-    tools = open_tools(Config(tools=names), database, [Passage("p", "Title", "Text")], NONE)
+    tools = open_tools(Config(tools=names), database, [Passage("p", "Title", "Text")], Databases(database.parent))
     assert tuple(tool.name for tool in tools) == names
     for tool in tools:
         function = tool.schema["function"]
