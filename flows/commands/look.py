@@ -1,0 +1,75 @@
+"""runs, show, compare and doctor: commands that only read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent_r1.errors import ConfigError
+from flows.commands.options import DEFAULT_HOME, AsJson, Home, Run
+from flows.terminal import show_view
+
+
+def runs(home: Home = DEFAULT_HOME, as_json: AsJson = False) -> None:
+    """List the runs of a home."""
+    from flows import reports
+
+    show_view(reports.runs(home), as_json)
+
+
+def show(
+    run: Run,
+    iteration: Annotated[int | None, typer.Option("--iteration", help="Metrics and trajectories of it.")] = None,
+    trajectory: Annotated[
+        str | None, typer.Option("--trajectory", help="A trajectory's id, or an end of it that no other has.")
+    ] = None,
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run's stages, one of its iterations, or a trajectory with its tokens coloured by mask."""
+    from flows import reports
+
+    if trajectory is not None:
+        show_view(reports.trajectory(home, run, trajectory), as_json)
+    elif iteration is not None:
+        show_view(reports.iteration(home, run, iteration, every=as_json), as_json)
+    else:
+        show_view(reports.run(home, run), as_json)
+
+
+def compare(
+    names: Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="Two or more runs.", show_default=False)],
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs: by iteration, in sum, and in what their configurations differ."""
+    from flows import reports
+
+    if len(set(names)) < 2:
+        raise ConfigError("compare: expected two or more different runs")
+    show_view(reports.comparison(home, names), as_json)
+
+
+def doctor(
+    run: Annotated[str | None, typer.Argument(help="Default: what is installed, and the home.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="A question file to look into instead.")] = None,
+    layout: Annotated[str, typer.Option("--format", help="Layout of the file, as data.format.")] = "auto",
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong or odd with a run, with numbers and what to try; with what is installed; or with a data file.
+
+    The exit code is 0 where it could look: alarms and warnings are findings, not failures. A broken file is a failure.
+    """
+    from flows import data_report, installation, reports
+
+    if data is None and layout != "auto":
+        raise ConfigError("--format says how to read a file: name it with --data")
+    if data is not None and run is not None:
+        raise ConfigError("doctor: expected a run or --data, not both")
+    if data is not None:
+        show_view(data_report.examine(data, layout), as_json)
+        return
+    show_view(installation.examine(home) if run is None else reports.diagnosis(home, run), as_json)

@@ -1,0 +1,75 @@
+"""train and resume."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.commands.options import DEFAULT_HOME, Home, Run
+from flows.configs import find_config
+from flows.interruption import orderly
+from flows.terminal import console, say
+
+if TYPE_CHECKING:
+    from flows.start import Begun
+
+QUICKSTART = "quickstart"
+
+
+def train(
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped configuration.")] = QUICKSTART,
+    run: Annotated[str | None, typer.Option("--run", help="Name of the run. Default: the configuration's.")] = None,
+    iterations: Annotated[int | None, typer.Option("--iterations", help="Iterations in total.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key.sub=value, instead of the file's.")] = None,
+    start_from: Annotated[
+        str | None, typer.Option("--from", help="RUN[@I]: start from another run's checkpoint.")
+    ] = None,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Train a run, or go on with the one of that name."""
+    from agent_r1.config import load
+    from flows.home import check_home, check_run_name
+
+    path = find_config(config)
+    total = [] if iterations is None else [f"iterations={iterations}"]
+    loaded = load(path, [*(settings or []), *total])
+    name = check_run_name(path.stem if run is None else run)
+    folder = check_home(home)
+
+    from flows.start import begin
+
+    _train(folder, name, lambda: begin(folder, name, loaded, start_from))
+
+
+def resume(
+    run: Run,
+    from_iteration: Annotated[
+        int | None, typer.Option("--from-iteration", help="Do this iteration and all after it again.")
+    ] = None,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Go on with a run from the first stage that is not finished."""
+    from flows.home import check_home, find_home, stored_row
+
+    folder = check_home(find_home(home))
+    stored_row(folder, run)
+
+    from flows.start import resume as resume_run
+
+    _train(folder, run, lambda: resume_run(folder, run, from_iteration))
+
+
+def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
+    from flows.session import run_training
+
+    shown_home = "" if home == DEFAULT_HOME.resolve() else f" --home {shlex.quote(str(home))}"
+    with orderly(home, f"agent-r1 resume {run}{shown_home}"):
+        context = run_training(home, run, begin, say)
+
+    from flows import reports
+
+    reports.after_training(context, shown_home).draw(console())
