@@ -15,7 +15,7 @@ SEEDED := --set seed=$(SEED) --set world.seed=$(SEED) --run quickstart-seed$(SEE
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install install-smollm2 install-vllm install-bench quickstart benchmark test test-slow test-vllm lint format docs
+.PHONY: help install install-smollm2 install-vllm install-bench quickstart benchmark test test-slow test-vllm lint format docs site
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -53,8 +53,12 @@ format: install ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: install ## write docs/configuration.md from the configuration's models
+docs: install ## write the pages that are generated: docs/configuration.md and docs/commands.md
 	$(BIN)/python docs/configuration.py
+	$(BIN)/python docs/commands.py
+
+site: install ## build docs/ into site/, warnings being errors; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # The stamps are newer than what they were installed from, so a second call does nothing.
 $(VENV)/.installed: constraints.txt pyproject.toml

@@ -22,7 +22,7 @@ from storage.database import Store
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 KEYS = frozenset(Config().flat())
 SECTIONS = {key.partition(".")[0] for key in KEYS if "." in key}
 
