@@ -57,8 +57,9 @@ docs: install ## write the pages that are generated: docs/configuration.md and d
 	$(BIN)/python docs/configuration.py
 	$(BIN)/python docs/commands.py
 
+# Not --quiet: that drops warnings before they are counted.
 site: install ## build docs/ into site/, warnings being errors; open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The stamps are newer than what they were installed from, so a second call does nothing.
 $(VENV)/.installed: constraints.txt pyproject.toml
