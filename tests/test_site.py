@@ -10,15 +10,18 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import unquote, urldefrag
 
 import markdown
 import pytest
 from markdown_it import MarkdownIt
 from mkdocs.config import load_config
-from playwright.sync_api import Route, sync_playwright
+from playwright.sync_api import Browser, Route, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -137,10 +140,20 @@ def test_what_the_concepts_compute_is_true(block: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def requests(site: Path) -> Iterator[list[str]]:
-    """What Chromium asks for while it shows every page of docs, but for the site's own files."""
+def chromium() -> Iterator[Browser]:
+    """A browser without a window."""
     if CHROMIUM is None:
         pytest.skip("no Chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.mark.slow
+def test_a_browser_asks_for_nothing_but_the_site_s_files_and_every_page_fits_a_phone(
+    site: Path, chromium: Browser
+) -> None:
     asked: list[str] = []
 
     def answer(route: Route) -> None:
@@ -150,19 +163,29 @@ def requests(site: Path) -> Iterator[list[str]]:
             asked.append(route.request.url)
             route.abort()
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 844})
-        page.route("**/*", answer)
-        for path in PAGES:
-            page.goto((site / path.relative_to(DOCS).with_suffix(".html")).as_uri())
-            width = page.evaluate("document.documentElement.scrollWidth")
-            assert width <= 390, f"{path.name} is {width} wide"
-        browser.close()
-        yield asked
+    page = chromium.new_page(viewport={"width": 390, "height": 844})
+    page.route("**/*", answer)
+    for path in PAGES:
+        page.goto((site / path.relative_to(DOCS).with_suffix(".html")).as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+    assert asked == []
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
 
 
 @pytest.mark.slow
-def test_a_browser_asks_for_nothing_but_the_site_s_files(requests: list[str]) -> None:
-    """And every page fits a phone."""
-    assert requests == []
+def test_the_search_finds_a_configuration_key_by_one_of_its_words(site: Path, chromium: Browser) -> None:
+    """Served by HTTP: opened as a file, a page has no search."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = chromium.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
+        page.locator(".md-search__input").click()
+        page.keyboard.type("minibatches")
+        page.locator(".md-search-result__item", has_text="Configuration").first.wait_for()
+        server.shutdown()
