@@ -128,7 +128,7 @@ def trajectory(home: Path, name: str, wanted: str) -> View:
     marked, credited = trajectory_view.notes_of(context, found)
 
     def draw(console: Console) -> None:
-        decode = _decoder(sampled_by, found.turns, found.checkpoint)
+        decode = decoder(sampled_by, found.turns, found.checkpoint)
         trajectory_view.render(console, found, marked, credited, decode)
 
     return View(trajectory_view.record(found, marked, credited), draw)
@@ -270,7 +270,7 @@ def _grids(grid: Grid | None = None, **named: Grid) -> View:
     return View(records, lambda console: tables.show(console, *named.values()))
 
 
-def _decoder(context: RunContext, turns: Sequence[Turn], checkpoint: int) -> trajectory_view.Decode:
+def decoder(context: RunContext, turns: Sequence[Turn], checkpoint: int) -> trajectory_view.Decode:
     """Ids to text by the tokenizer of the trajectory's checkpoint, or another's of the run where that is gone.
 
     A run that only evaluates keeps one without a checkpoint.
