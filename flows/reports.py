@@ -227,6 +227,7 @@ def after_training(context: RunContext, home_option: str) -> View:
     hints = {
         **({"what to try against alarms": f"agent-r1 doctor {name}{home_option}"} if alarms else {}),
         "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",
+        "all of it on one page": f"agent-r1 report {name}{home_option}",
         "runs side by side": f"agent-r1 compare {name} OTHER{home_option}",
         "curves and tables": ui,
         "every row": f"python -c {shlex.quote(query)}",

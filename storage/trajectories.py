@@ -110,7 +110,8 @@ def some(con: DuckDBPyConnection, run: str, ids: Sequence[str]) -> list[Trajecto
     found = {
         trajectory_id: Trajectory(run, *columns, turns=tuple(turns[trajectory_id]))
         for trajectory_id, *columns in con.execute(
-            f"""SELECT trajectory_id, iteration, purpose, question_id, attempt, checkpoint, ending, answer, exact_match, f1
+            f"""SELECT trajectory_id, iteration, purpose, question_id, attempt, checkpoint, ending, answer, exact_match,
+                       f1
                 FROM trajectories WHERE {wanted}""",
             keys,
         ).fetchall()

@@ -179,9 +179,8 @@ def _question(name: str, question: Question | None) -> Json:
         return {"id": visible(name), "text": visible(name), "answers": [], "hops": None, "dataset": ""}
     answers: list[Json] = [cut(answer, SHORT) for answer in question.answers[:20]]
     text = cut(question.text, LONG)
-    return {
-        "id": visible(name), "text": text, "answers": answers, "hops": question.hops, "dataset": visible(question.dataset)
-    }  # fmt: skip
+    dataset = visible(question.dataset)
+    return {"id": visible(name), "text": text, "answers": answers, "hops": question.hops, "dataset": dataset}
 
 
 def _thousandths(value: float) -> int | None:

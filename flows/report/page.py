@@ -1,4 +1,4 @@
-"""The page of a report: a template filled with escaped texts, the style, the scripts, and data that no script can leave.
+"""The page of a report: a template filled with escaped texts, the style, the scripts, and data that no text can end.
 
 What it says is gathered elsewhere. The page's policy allows its own scripts and style by their hashes, and no request.
 """

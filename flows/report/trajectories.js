@@ -6,6 +6,8 @@
   const PURPOSES = { train: "training", sampled: "validation, sampled", greedy: "validation, greedy",
     test_sampled: "test, sampled", test_greedy: "test, greedy" };
   const { trajectories, questions, given, texts } = data;
+  const ORDER = Object.keys(PURPOSES);
+  trajectories.sort((a, b) => b.i - a.i || ORDER.indexOf(a.p) - ORDER.indexOf(b.p)); // the newest first
   const find = (selector) => document.querySelector(selector);
   const joined = (places) => places.map((place) => texts[place]).join("");
   const plain = (name) => name.replaceAll("_", " ");
@@ -115,7 +117,7 @@
       "Point at a token, tap it, or focus a turn's tokens and press the arrow keys.");
     const facts = [`iteration ${one.i}`, PURPOSES[one.p], `attempt ${one.k}`, `by checkpoint ${one.c}`,
       question.hops === null ? null : many(question.hops, "hop"), question.dataset, `ending: ${plain(one.e)}`, `F1 ${((one.f ?? 0) / 1000).toFixed(2)}`,
-      one.r === null ? null : `reward ${signed(one.r)}`].filter(Boolean);
+      one.r === null ? "without rewards and values" : `reward ${signed(one.r)}`].filter(Boolean);
     return [
       el("header", {}, el("div", {}, step(-1), step(1), followed
         ? el("button", { type: "button", onclick: () => follow(one) }, "Across iterations") : null),
@@ -170,7 +172,7 @@
       chosen[at].scrollIntoView({ block: "nearest" });
     });
     const title = `Turn ${index + 1}${turn.s ? `, segment ${turn.s + 1}` : ""}`;
-    return el("section", { class: "turn", "aria-label": title }, el("h4", {}, title), worth(turn), tokens,
+    return el("section", { class: "turn", "aria-label": title }, el("h4", {}, title), worth(turn) ?? "", tokens,
       turn.o ? el("ul", { class: "calls" }, ...turn.o.map(call)) : null);
   }
 
@@ -178,7 +180,7 @@
 
   /** What the turn earned, by component, and how its tokens were credited. */
   function worth(turn) {
-    if (!turn.b && !turn.n) return el("p", { class: "parts" }, "no rewards are computed in evaluations");
+    if (!turn.b && !turn.n) return null;
     const parts = Object.entries(turn.b ?? {}).map(([name, value]) => `${plain(name)} ${signed(value)}`);
     const sum = Object.values(turn.b ?? {}).reduce((all, value) => all + value, 0);
     const mean = turn.d?.length ? ` · mean advantage ${signed(Math.round(turn.d.reduce((all, each) => all + each, 0) / turn.d.length))}` : "";
@@ -197,7 +199,7 @@
   for (const one of trajectories) {
     if (one.p !== "sampled" && one.p !== "greedy") continue;
     const known = across.find(({ q, p }) => q === one.q && p === one.p);
-    if (known) known.all.push(one);
+    if (known) known.all.unshift(one);
     else across.push({ q: one.q, p: one.p, all: [one] });
   }
   for (let i = across.length - 1; i >= 0; i--) if (new Set(across[i].all.map((one) => one.i)).size < 2) across.splice(i, 1);
@@ -241,7 +243,11 @@
   if (across.length) {
     const followed = [...new Set(across.map(({ q }) => q))];
     const hops = (q) => (questions[q].hops === null ? "" : `${many(questions[q].hops, "hop")}: `);
-    wanted.question.append(...followed.map((q) => el("option", { value: q }, hops(q) + short(questions[q].text, 120))));
+    const right = (q) => across.filter((each) => each.q === q)
+      .map(({ p, all }) => `${p} ${all.filter((one) => one.m).length} of ${all.length} right`).join(", ");
+    wanted.question.append(...followed.map((q) => el("option", { value: q }, `${hops(q)}${short(questions[q].text, 120)} (${right(q)})`)));
+    const mixed = ({ all }) => Math.min(all.filter((one) => one.m).length, all.filter((one) => !one.m).length);
+    wanted.question.value = across.reduce((best, each) => (mixed(each) > mixed(best) ? each : best)).q; // begin with the most telling
     find("#across form").addEventListener("input", compare);
     compare();
   } else {
