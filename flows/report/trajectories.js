@@ -70,7 +70,7 @@
   function entry(one) {
     const question = questions[one.q];
     const facts = [`iteration ${one.i}`, PURPOSES[one.p], question.hops === null ? null : many(question.hops, "hop"), plain(one.e),
-      one.r === null ? null : `reward ${signed(one.r)}`].filter(Boolean);
+      one.r === null ? null : `reward\u00a0${signed(one.r)}`].filter(Boolean);
     return el("li", {}, el("button", { type: "button", "aria-current": String(one === current), onclick: () => open(one) },
       mark(one), ` ${short(question.text, 110)}`, el("small", {}, facts.join(" · "))));
   }
@@ -117,7 +117,7 @@
       "Point at a token, tap it, or focus a turn's tokens and press the arrow keys.");
     const facts = [`iteration ${one.i}`, PURPOSES[one.p], `attempt ${one.k}`, `by checkpoint ${one.c}`,
       question.hops === null ? null : many(question.hops, "hop"), question.dataset, `ending: ${plain(one.e)}`, `F1 ${((one.f ?? 0) / 1000).toFixed(2)}`,
-      one.r === null ? "without rewards and values" : `reward ${signed(one.r)}`].filter(Boolean);
+      one.r === null ? "without rewards and values" : `reward\u00a0${signed(one.r)}`].filter(Boolean);
     return [
       el("header", {}, el("div", {}, step(-1), step(1), followed
         ? el("button", { type: "button", onclick: () => follow(one) }, "Across iterations") : null),
@@ -205,7 +205,7 @@
   for (let i = across.length - 1; i >= 0; i--) if (new Set(across[i].all.map((one) => one.i)).size < 2) across.splice(i, 1);
 
   const wanted = find("#across form").elements;
-  const strip = find(".strip"), columns = find(".columns");
+  const strip = find(".strip"), columns = find(".columns"), gold = find(".gold");
 
   function compare() {
     const q = Number(wanted.question.value);
@@ -213,6 +213,7 @@
     const before = wanted.purpose.value;
     wanted.purpose.replaceChildren(...purposes.map((p) => el("option", { value: p, selected: p === before }, p)));
     const { all } = across.find((each) => each.q === q && each.p === wanted.purpose.value);
+    gold.textContent = questions[q].answers.length ? `gold: ${questions[q].answers.join(" or ")}` : "";
     columns.replaceChildren(
       ...all.map((one) => el("section", { class: "column", "aria-label": `Iteration ${one.i}, ${verdict(one)}` },
         el("h3", {}, `Iteration ${one.i} `), el("div", {}, mark(one), ` ${one.a === null ? plain(one.e) : short(one.a, 80)}`),
