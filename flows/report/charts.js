@@ -58,6 +58,7 @@ function svg(tag, attributes = {}, ...children) {
     const [first, last] = ends(all.map(([at]) => at));
     let [low, high] = chart.share ? [0, 1] : ends(all.map(([, value]) => value));
     if (!chart.share && low > 0 && low < high * 0.6) low = 0;
+    if (low === high) [low, high] = low === 0 ? [0, 1] : [Math.min(0, low), Math.max(0, high)];
     const yTicks = ticks(low, high, 4);
     low = yTicks[0];
     high = yTicks.length > 1 ? yTicks.at(-1) : low + 1;

@@ -10,7 +10,7 @@ from agent_r1.trajectory import Purpose
 from storage.trajectories import Outline
 
 PURPOSES: tuple[Purpose, ...] = ("sampled", "train", "greedy", "test_sampled", "test_greedy")
-BYTES = 9_000_000  # for all trajectories of a page, as estimated by `cost`
+BYTES = 6_000_000  # for all trajectories of a page, as estimated by `cost`; tools' texts come on top
 LONGEST = 6000  # tokens of either kind that a trajectory is charged for: longer ones are cut when they are packed
 RULE = (
     "Iterations take turns, spread over the run. In each, purposes take turns: of validation the same questions again "

@@ -139,7 +139,7 @@
       const token = el("span", { class: "chosen" }, texts[place] || "▫"); // ▫: a part of a character
       const found = TONES[tone]?.(turn, i);
       if (found) {
-        token.style.setProperty("--heat", `${Math.round(Math.min(1, found[0]) * 75)}%`);
+        token.style.setProperty("--heat", `${Math.round(Math.min(1, found[0]) * 45)}%`);
         token.style.setProperty("--tone", `var(${found[1]})`);
       }
       return token;
@@ -148,7 +148,7 @@
       for (const other of detail.querySelectorAll(".now")) other.classList.remove("now");
       token.classList.add("now");
       const i = chosen.indexOf(token);
-      const shown = JSON.stringify(token.textContent);
+      const shown = `“${token.textContent.replaceAll("\n", "⏎")}”`;
       if (i < 0) return readout.replaceChildren(el("code", {}, shown), " given by the world");
       const facts = [`probability ${turn.l[i] === null ? "not a number" : `${(100 * Math.exp(turn.l[i] / 1000)).toPrecision(3)} %`}`];
       if (turn.v) facts.push(`value ${signed(turn.v[i])}`, `advantage ${signed(turn.d[i])}`);

@@ -132,16 +132,16 @@ def test_a_chosen_token_shows_its_numbers_by_pointer_and_by_keyboard(page: Any) 
     turn.locator(".chosen").nth(1).hover()
     assert (
         readout.inner_text()
-        == '"a" chosen by the agent · probability 77.9 % · value +4.000 · advantage −4.000 · reward 0'
+        == "“a” chosen by the agent · probability 77.9 % · value +4.000 · advantage −4.000 · reward 0"
     )
     turn.locator(".given").nth(0).click()
-    assert readout.inner_text() == '"Q" given by the world'
+    assert readout.inner_text() == "“Q” given by the world"
     turn.locator(".tokens").focus()
     for _ in range(9):
         page.keyboard.press("ArrowRight")
     assert (
         readout.inner_text()
-        == '"l" chosen by the agent · probability 100 % · value +6.000 · advantage −6.000 · reward +0.250'
+        == "“l” chosen by the agent · probability 100 % · value +6.000 · advantage −6.000 · reward +0.250"
     )
     assert turn.locator(".now").inner_text() == "l"
 
@@ -159,7 +159,7 @@ def test_tokens_are_coloured_by_what_is_asked(page: Any) -> None:
     page.locator(".list li button").first.click()
     page.select_option(".detail select", "advantage")
     tones = page.locator(".turn >> nth=0 >> .chosen").evaluate_all("all => all.map(one => one.style.cssText)")
-    assert tones[0] == "--heat: 75%; --tone: var(--bad);"
+    assert tones[0] == "--heat: 45%; --tone: var(--bad);"
     assert page.evaluate("document.activeElement.value") == "advantage"
 
 
