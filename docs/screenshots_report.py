@@ -2,8 +2,8 @@
 
     python docs/screenshots_report.py PAGE
 
-Chromium is the one that AGENT_R1_CHROMIUM names, or one on the PATH. It also prints in how many seconds the page opened:
-from its address to the first chart and the list of trajectories, the fastest and slowest of five times.
+Chromium is the one that AGENT_R1_CHROMIUM names, or one on the PATH. It also prints how long the page took to open:
+from its address to the first chart and the list of trajectories, each of five times in seconds.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        taken = sorted(seconds_to_open(browser, page) for _ in range(5))
-        print(f"{page}: {page.stat().st_size / 1e6:.2f} MB, opened in {taken[0]:.2f} to {taken[-1]:.2f} s")
+        taken = [seconds_to_open(browser, page) for _ in range(5)]
+        print(f"{page}: {page.stat().st_size / 1e6:.2f} MB, opened in {', '.join(f'{each:.2f}' for each in taken)} s")
         for draw in (report_wide, report_dark, report_narrow):
             draw(browser, page, IMAGES / f"{draw.__name__.replace('_', '-')}.png")
         browser.close()

@@ -51,7 +51,7 @@ def trajectory(run: str, iteration: int, purpose: Purpose, question: str, right:
 
 
 def annotation(one: Trajectory) -> tuple[Annotation, Credit]:
-    """0.25 at the end of the first turn, 1 or nothing at that of the second; values 1 to 14, advantages their negatives."""
+    """0.25 at the end of the first turn, 1 or nothing at that of the second; values 1 to 14, advantages negative."""
     given = ids("Q?call") + ids("found") + one.turns[1].action_ids
     mask = (False,) * 2 + (True,) * 4 + (False,) * 5 + (True,) * 3
     outcome = one.exact_match
