@@ -53,7 +53,7 @@ def test_other_seeds_of_the_variant_are_drawn_and_no_other_runs(
 ) -> None:
     monkeypatch.setattr(reports, "decoder", lambda *_: decode)
     for name, variant, seed in (("a", "dense", 0), ("b", "dense", 1), ("c", "outcome", 0)):
-        tags = {"experiment": "e", "variant": variant, "seed": str(seed)}
+        tags: dict[str, Json] = {"experiment": "e", "variant": variant, "seed": str(seed)}
         make(tmp_path, name, 2, seed=seed, tracking={"tags": tags})
     found = gather(tmp_path, "a")
     assert [len(line.seeds) for line in found.charts[0].lines] == [1, 1]
