@@ -128,7 +128,7 @@ def trajectory(home: Path, name: str, wanted: str) -> View:
     marked, credited = trajectory_view.notes_of(context, found)
 
     def draw(console: Console) -> None:
-        decode = _decoder(sampled_by, found.turns, found.checkpoint)
+        decode = decoder(sampled_by, found.turns, found.checkpoint)
         trajectory_view.render(console, found, marked, credited, decode)
 
     return View(trajectory_view.record(found, marked, credited), draw)
@@ -227,6 +227,7 @@ def after_training(context: RunContext, home_option: str) -> View:
     hints = {
         **({"what to try against alarms": f"agent-r1 doctor {name}{home_option}"} if alarms else {}),
         "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",
+        "all of it on one page": f"agent-r1 report {name}{home_option}",
         "runs side by side": f"agent-r1 compare {name} OTHER{home_option}",
         "curves and tables": ui,
         "every row": f"python -c {shlex.quote(query)}",
@@ -270,7 +271,7 @@ def _grids(grid: Grid | None = None, **named: Grid) -> View:
     return View(records, lambda console: tables.show(console, *named.values()))
 
 
-def _decoder(context: RunContext, turns: Sequence[Turn], checkpoint: int) -> trajectory_view.Decode:
+def decoder(context: RunContext, turns: Sequence[Turn], checkpoint: int) -> trajectory_view.Decode:
     """Ids to text by the tokenizer of the trajectory's checkpoint, or another's of the run where that is gone.
 
     A run that only evaluates keeps one without a checkpoint.

@@ -11,6 +11,9 @@ from duckdb import DuckDBPyConnection
 from agent_r1.trajectory import Annotation, Credit
 from storage.rows import BOOLS, FLOATS, INTS, insert, same_lengths, texts, to_json
 
+WANTED = """run = $run AND ($iteration IS NULL OR iteration = $iteration)
+            AND ($ids IS NULL OR trajectory_id IN (SELECT unnest($ids::VARCHAR[])))"""
+
 
 def save(con: DuckDBPyConnection, run: str, iteration: int, annotations: Sequence[Annotation]) -> None:
     """Replace the annotations of an iteration. ValueError names one whose lists differ in length."""
@@ -33,12 +36,14 @@ def save(con: DuckDBPyConnection, run: str, iteration: int, annotations: Sequenc
     _replace(con, "annotations", run, iteration, rows, columns)
 
 
-def load(con: DuckDBPyConnection, run: str, iteration: int) -> list[Annotation]:
-    """The annotations of an iteration, by trajectory id and segment."""
+def load(
+    con: DuckDBPyConnection, run: str, iteration: int | None = None, ids: Sequence[str] | None = None
+) -> list[Annotation]:
+    """The annotations of an iteration, or of the trajectories of these ids, by trajectory id and segment."""
     rows = con.execute(
-        """SELECT trajectory_id, segment, token_ids, action_mask, logprobs, rewards, reward_parts FROM annotations
-           WHERE run = ? AND iteration = ? ORDER BY trajectory_id, segment""",
-        [run, iteration],
+        f"""SELECT trajectory_id, segment, token_ids, action_mask, logprobs, rewards, reward_parts FROM annotations
+            WHERE {WANTED} ORDER BY trajectory_id, segment""",
+        _keys(run, iteration, ids),
     ).fetchall()
     return [
         Annotation(
@@ -71,17 +76,23 @@ def save_credits(con: DuckDBPyConnection, run: str, iteration: int, credits: Seq
     _replace(con, "credits", run, iteration, credits, columns)
 
 
-def load_credits(con: DuckDBPyConnection, run: str, iteration: int) -> list[Credit]:
-    """The credits of an iteration, by trajectory id and segment."""
+def load_credits(
+    con: DuckDBPyConnection, run: str, iteration: int | None = None, ids: Sequence[str] | None = None
+) -> list[Credit]:
+    """The credits of an iteration, or of the trajectories of these ids, by trajectory id and segment."""
     rows = con.execute(
-        """SELECT trajectory_id, segment, "values", advantages, returns FROM credits
-           WHERE run = ? AND iteration = ? ORDER BY trajectory_id, segment""",
-        [run, iteration],
+        f"""SELECT trajectory_id, segment, "values", advantages, returns FROM credits
+            WHERE {WANTED} ORDER BY trajectory_id, segment""",
+        _keys(run, iteration, ids),
     ).fetchall()
     return [
         Credit(trajectory_id, segment, tuple(values), tuple(advantages), tuple(returns))
         for trajectory_id, segment, values, advantages, returns in rows
     ]
+
+
+def _keys(run: str, iteration: int | None, ids: Sequence[str] | None) -> dict[str, object]:
+    return {"run": run, "iteration": iteration, "ids": None if ids is None else list(ids)}
 
 
 def _replace(

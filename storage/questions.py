@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -64,6 +64,11 @@ def load(con: DuckDBPyConnection, ids: Sequence[str]) -> list[Question]:
     if missing:
         raise StoreError(f"the store has no question {missing[0]!r} ({len(missing)} of {len(ids)} are missing)")
     return [known[each][0] for each in ids]
+
+
+def known(con: DuckDBPyConnection, ids: Iterable[str]) -> dict[str, Question]:
+    """The questions of these ids that are there."""
+    return {name: question for name, (question, _) in _by_id(con, sorted(ids)).items()}
 
 
 def _by_id(con: DuckDBPyConnection, ids: Sequence[str]) -> dict[str, tuple[Question, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
@@ -13,6 +14,23 @@ from agent_r1.questions.records import Json
 from agent_r1.tools.protocol import Source
 from agent_r1.trajectory import CallRecord, Purpose, Trajectory, Turn
 from storage.rows import FLOATS, INTS, insert, same_lengths, texts, to_json
+
+TURN = "turn, segment, given_ids, action_ids, action_logprobs, action_text, tool_calls, observation_text, reward"
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A trajectory without its turns: what it takes to choose some. `given` and `chosen` are numbers of tokens."""
+
+    trajectory_id: str
+    iteration: int
+    purpose: Purpose
+    question_id: str
+    exact_match: float
+    dataset: str | None
+    hops: int | None
+    given: int
+    chosen: int
 
 
 def save(
@@ -49,8 +67,7 @@ def load(
     wanted = f"FROM trajectories WHERE {where} ORDER BY question_id, attempt LIMIT $limit"
     turns: dict[str, list[Turn]] = defaultdict(list)
     for trajectory_id, *columns in con.execute(
-        f"""SELECT trajectory_id, turn, segment, given_ids, action_ids, action_logprobs, action_text, tool_calls,
-                   observation_text, reward
+        f"""SELECT trajectory_id, {TURN}
             FROM turns SEMI JOIN (SELECT trajectory_id {wanted}) USING (trajectory_id)
             WHERE run = $run AND iteration = $iteration ORDER BY trajectory_id, turn""",
         keys,
@@ -64,6 +81,42 @@ def load(
         Trajectory(run, iteration, purpose, *columns, turns=tuple(turns[trajectory_id]))
         for trajectory_id, *columns in rows
     ]
+
+
+def outlines(con: DuckDBPyConnection, run: str) -> list[Outline]:
+    """Every trajectory of a run without its turns, by iteration, purpose, question and attempt."""
+    rows = con.execute(
+        """SELECT trajectory_id, iteration, purpose, question_id, exact_match, dataset, hops,
+                  coalesce(given, 0)::BIGINT, coalesce(chosen, 0)::BIGINT
+           FROM trajectories
+           LEFT JOIN (SELECT trajectory_id, sum(len(given_ids)) AS given, sum(len(action_ids)) AS chosen
+                      FROM turns WHERE run = $run GROUP BY trajectory_id) USING (trajectory_id)
+           LEFT JOIN questions USING (question_id)
+           WHERE run = $run ORDER BY iteration, purpose, question_id, attempt""",
+        {"run": run},
+    ).fetchall()
+    return [Outline(*columns) for columns in rows]
+
+
+def some(con: DuckDBPyConnection, run: str, ids: Sequence[str]) -> list[Trajectory]:
+    """The trajectories of these ids, in that order; those that the run does not have are left out."""
+    keys = {"run": run, "ids": list(ids)}
+    wanted = "run = $run AND trajectory_id IN (SELECT unnest($ids::VARCHAR[]))"
+    turns: dict[str, list[Turn]] = defaultdict(list)
+    for trajectory_id, *columns in con.execute(
+        f"SELECT trajectory_id, {TURN} FROM turns WHERE {wanted} ORDER BY trajectory_id, turn", keys
+    ).fetchall():
+        turns[trajectory_id].append(_turn(*columns))
+    found = {
+        trajectory_id: Trajectory(run, *columns, turns=tuple(turns[trajectory_id]))
+        for trajectory_id, *columns in con.execute(
+            f"""SELECT trajectory_id, iteration, purpose, question_id, attempt, checkpoint, ending, answer, exact_match,
+                       f1
+                FROM trajectories WHERE {wanted}""",
+            keys,
+        ).fetchall()
+    }
+    return [found[each] for each in ids if each in found]
 
 
 def ending_with(con: DuckDBPyConnection, run: str, wanted: str) -> list[tuple[str, int, Purpose]]:

@@ -1,4 +1,4 @@
-"""runs, show, compare and doctor: commands that only read."""
+"""runs, show, report, compare and doctor: commands that only read."""
 
 from __future__ import annotations
 
@@ -37,6 +37,26 @@ def show(
         show_view(reports.iteration(home, run, iteration, every=as_json), as_json)
     else:
         show_view(reports.run(home, run), as_json)
+
+
+def report(
+    run: Run,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write. Default: HOME/runs/RUN/report.html.")
+    ] = None,
+    trajectories: Annotated[
+        int, typer.Option("--trajectories", min=0, metavar="N", help="At most so many trajectories on it.")
+    ] = 1200,
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML page about a run: curves, trajectories token by token, and how it was set up.
+
+    The page is one file that loads nothing else. It may be made while the run goes on.
+    """
+    from flows.report.file import write
+
+    show_view(write(home, run, out, trajectories), as_json)
 
 
 def compare(
