@@ -69,7 +69,7 @@ class Grid:
 
     def records(self) -> list[Json]:
         """A dict a row, not-a-number as null."""
-        return [{name: _plain(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
+        return [{name: plain_json(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
 
     def texts(self) -> list[list[str]]:
         """The cells as people read them."""
@@ -101,7 +101,7 @@ def show(console: Console, *grids: Grid) -> None:
 
 def as_json(value: Json) -> str:
     """JSON text for a program: standard JSON, so NaN is null."""
-    return json.dumps(_plain(value), ensure_ascii=False, indent=2, allow_nan=False)
+    return json.dumps(plain_json(value), ensure_ascii=False, indent=2, allow_nan=False)
 
 
 def run_list(rows: Sequence[RunRow], done: Mapping[str, Sequence[StageRow]], statuses: Mapping[str, str]) -> Grid:
@@ -280,9 +280,10 @@ def _text(cell: Json) -> str:
     return str(cell)
 
 
-def _plain(value: Json) -> Json:
+def plain_json(value: Json) -> Json:
+    """What is standard JSON: numbers that are none become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        return {key: plain_json(item) for key, item in value.items()}
+    return [plain_json(item) for item in value] if isinstance(value, list) else value
