@@ -23,7 +23,7 @@ from flows.commands import look, measure, train
 DEBUG = "--debug"
 COMMANDS = {
     "Train": (train.train, train.resume),
-    "Look": (look.runs, look.show, look.compare, look.doctor),
+    "Look": (look.runs, look.show, look.compare, look.doctor, look.ui),
     "Measure": (measure.evaluate, measure.experiment, measure.reannotate),
 }
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, which typer brings but does not name
