@@ -6,6 +6,7 @@ millisecond for each token that the agent chose, one for each tool call. Writing
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -111,7 +112,7 @@ class _Drawing:
         """A span of so many milliseconds, from now on."""
         number = len(self.drawn)
         span = {
-            "trace_id": self._trace.removeprefix("tr-"),
+            "trace_id": _base64(self._trace.removeprefix("tr-")),
             "span_id": _span_id(self._trace, number),
             "parent_span_id": _span_id(self._trace, 0) if number else None,
             "name": name,
@@ -163,7 +164,11 @@ def _length(turns: Sequence[Turn]) -> int:
 
 
 def _span_id(trace: str, number: int) -> str:
-    return hashlib.sha256(f"{trace} {number}".encode()).hexdigest()[:16]
+    return _base64(hashlib.sha256(f"{trace} {number}".encode()).hexdigest()[:16])
+
+
+def _base64(digits: str) -> str:
+    return base64.b64encode(bytes.fromhex(digits)).decode()
 
 
 def _json(value: Json) -> str:
