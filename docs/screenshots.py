@@ -28,6 +28,7 @@ from storage.tracking import Tracker  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 PORT = 5051
+WAIT = 60_000  # milliseconds, of a busy machine
 LIMIT = 250_000  # bytes of a picture
 RUNS = {"dense": [], "outcome": ["--from", "dense@0", "--set", "rewards.evidence=0"]}
 SETTINGS = [
@@ -50,8 +51,8 @@ class Stage:
         """A page in a window of that size."""
         scheme = "dark" if dark else "light"
         page = self.browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page.goto(url, wait_until="networkidle")
-        page.wait_for_timeout(3000)
+        page.set_default_timeout(WAIT)
+        page.goto(url, wait_until="load")
         return page
 
 
@@ -59,7 +60,8 @@ def mlflow_compare(stage: Stage) -> bytes:
     """The charts of two runs over each other."""
     tracker = Tracker(stage.home)
     page = stage.page(f"{stage.mlflow}/#/experiments/{tracker.experiment}/runs?compareRunsMode=CHART", height=1000)
-    page.wait_for_timeout(4000)
+    page.get_by_text("eval/").first.wait_for()
+    page.wait_for_timeout(15_000)
     return page.screenshot()
 
 
@@ -70,8 +72,18 @@ def mlflow_trace(stage: Stage) -> bytes:
     longest = max(traces, key=lambda trace: len(trace.data.spans))
     url = f"{stage.mlflow}/#/experiments/{tracker.experiment}/traces?selectedEvaluationId={longest.info.trace_id}"
     page = stage.page(url, height=1000)
-    page.wait_for_timeout(4000)
+    page.get_by_text("turn 1").first.wait_for()
+    _close_assistant(page)
+    page.get_by_text("turn 0").first.click()
+    page.wait_for_timeout(3000)
     return page.screenshot()
+
+
+def _close_assistant(page: Page) -> None:
+    """MLflow opens a panel that talks to a model, at the first visit."""
+    close = page.get_by_role("button", name="Close").last
+    if page.get_by_text("MLflow Assistant").is_visible():
+        close.click()
 
 
 PICTURES: dict[str, Callable[[Stage], bytes]] = {

@@ -61,6 +61,7 @@ def mlflow_pages(home: Path, port: int, store: str = "") -> Iterator[str]:
     """MLflow's server over the home's mlflow.db, or over `store`, until left; yields its address. PagesError."""
     check_free(port)
     uri = store or f"sqlite:///{home / 'mlflow.db'}"
+    there = (home / "mlflow.db").exists()
     log_path = home / "mlflow-ui.log"
     options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", uri]
     with log_path.open("wb") as log:
@@ -74,7 +75,8 @@ def mlflow_pages(home: Path, port: int, store: str = "") -> Iterator[str]:
             cwd=home,
         )
         try:
-            with waiting_lock(home):  # a run makes MLflow's tables under it
+            making = nullcontext() if there else waiting_lock(home)  # a run makes MLflow's tables under it
+            with making:
                 _wait_until_up(child, f"http://127.0.0.1:{port}", log_path)
             yield f"http://127.0.0.1:{port}"
         finally:

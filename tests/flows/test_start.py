@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import socket
 from pathlib import Path
@@ -205,7 +206,7 @@ def test_a_run_begins_with_a_warning_where_mlflow_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setattr("logging.Logger.propagate", True)
+    monkeypatch.setattr(logging.getLogger("agent_r1"), "propagate", True)
     with caplog.at_level("WARNING", "agent_r1.surroundings"):
         begin(tmp_path, "a", config())
     assert "MLFLOW_TRACKING_URI) does not answer" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -226,7 +227,7 @@ def test_an_mlflow_that_fails_stops_no_stage_and_gets_everything_later(
     def broken(_context: RunContext) -> Tracker:
         raise TrackingError("MLflow is down")
 
-    monkeypatch.setattr("logging.Logger.propagate", True)
+    monkeypatch.setattr(logging.getLogger("agent_r1"), "propagate", True)
     monkeypatch.setattr(publish, "_tracker", broken)
     fresh = RunContext(context.home, context.run, context.config)
     publish.publish.fn(fresh, 1, {"questions": {}, "files": {}}, {"checkpoint": 1}, None)
