@@ -28,7 +28,7 @@ from storage.tracking import Tracker  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 PORT = 5051
-WAIT = 60_000  # milliseconds, of a busy machine
+WAIT = 120_000  # milliseconds, of a busy machine
 LIMIT = 250_000  # bytes of a picture
 RUNS = {"dense": [], "outcome": ["--from", "dense@0", "--set", "rewards.evidence=0"]}
 SETTINGS = [
