@@ -206,6 +206,7 @@ def test_whatever_call_to_mlflow_is_the_last_the_next_publish_makes_it_whole_onc
             assert shown == whole, f"after call {at}"
         at += 1
     assert at > 15
+    assert whole is not None
     assert whole == {
         "points": {"eval/sampled/exact_match": [(0, 1.0), (1, 1.0)]},
         "traces": [("0", 1), ("1", 1)],
