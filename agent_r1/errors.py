@@ -25,6 +25,10 @@ class StoreError(AgentR1Error):
     """The store cannot be opened, is locked for too long, or has another schema version."""
 
 
+class TrackingError(StoreError):
+    """MLflow cannot be reached or refuses. It only shows what is stored, so this stops no run."""
+
+
 class StoreLockedError(StoreError):
     """Another process has the store open; `holder` says which."""
 

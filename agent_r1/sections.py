@@ -438,7 +438,14 @@ class TrackingConfig(Section):
         default="agent-r1", min_length=1, description="MLflow experiment", json_schema_extra=OPERATIONAL
     )
     tags: dict[str, str] = Field(default={}, description="tags of the run beside ours", json_schema_extra=OPERATIONAL)
+    traces: int = Field(
+        default=4,
+        ge=0,
+        le=1000,
+        description="trajectories an iteration shown as traces, half of them of the evaluation; 0: none",
+        json_schema_extra=OPERATIONAL,
+    )
 
     def __hash__(self) -> int:
         """Of the content, because a configuration is a key of caches and a dict has no hash."""
-        return hash((self.experiment, *sorted(self.tags.items())))
+        return hash((self.experiment, self.traces, *sorted(self.tags.items())))

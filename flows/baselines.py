@@ -71,9 +71,8 @@ def _stored(context: RunContext, target: Target, ready: Ready, what: str) -> Rec
         "split": ready.split.name,
         "questions": len(ready.split.questions),
     }
-    tags = {"mlflow.source.name": "agent-r1 evaluate", "agent_r1.evaluates": what}
     made = partial(ready.answer, context.run)
-    return answer.stored(context, ready.split, source, ready.opened.tokenizer, tags, made)
+    return answer.stored(context, ready.split, source, ready.opened.tokenizer, made)
 
 
 def _config(ready: Ready) -> Config:

@@ -23,7 +23,7 @@ from flows.commands import chat, look, measure, train
 DEBUG = "--debug"
 COMMANDS = {
     "Train": (train.train, train.resume),
-    "Look": (look.runs, look.show, look.report, look.compare, look.doctor),
+    "Look": (look.runs, look.show, look.report, look.ui, look.compare, look.doctor),
     "Use": (chat.chat,),
     "Measure": (measure.evaluate, measure.experiment, measure.reannotate),
 }

@@ -11,12 +11,12 @@ from agent_r1.config import Config, parse
 from agent_r1.errors import ConfigError, RunError
 from storage import runs
 from storage.database import Store
-from storage.runs import RunRow
+from storage.runs import EVALUATES, TRAJECTORIES_OF, RunRow, noted
 from tasks.context import STORE, RunContext
 
+__all__ = ["EVALUATES", "TRAJECTORIES_OF", "noted"]
+
 UNUSABLE = '?%"'  # would mean something else in the address of mlflow.db, or in a question to MLflow
-TRAJECTORIES_OF = "trajectories of"
-EVALUATES = "evaluates"
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -85,11 +85,6 @@ def stored_row(home: Path, run: str) -> RunRow:
 def trajectories_of(row: RunRow) -> str | None:
     """The run whose trajectories this one holds, by reannotate; None for a run that samples its own."""
     return noted(row, TRAJECTORIES_OF)
-
-
-def noted(row: RunRow, what: str) -> str | None:
-    """What the run's notes say of it first, None where they say nothing."""
-    return next((str(note["after"]) for note in row.notes if note["what"] == what), None)
 
 
 def stored_context(home: Path, run: str) -> RunContext:

@@ -147,7 +147,7 @@ def _environment(found: Findings) -> None:
     uri = values["MLFLOW_TRACKING_URI"]
     if uri is None:
         return
-    from storage.tracking import check_reachable
+    from storage.addresses import check_reachable
 
     try:
         check_reachable(uri)

@@ -1,4 +1,4 @@
-"""Plots of an experiment as PNG: learning curves, and the primary metric by hops. Import it only to draw.
+"""Plots as PNG: learning curves of an experiment or of one run, a metric by hops. Import it only to draw.
 
 Light background, colours of Okabe and Ito, which colour-blind readers can tell apart, and names beside the lines.
 """
@@ -6,6 +6,7 @@ Light background, colours of Okabe and Ito, which colour-blind readers can tell 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from agent_r1.comparison import Estimate
 from agent_r1.curves import Curve
+from storage.metrics import MetricRow
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", ":")
@@ -44,6 +46,30 @@ def curves(by_variant: Mapping[str, Sequence[Curve]], threshold: float) -> bytes
     title = f"Means over seeds (up to {seeds}); bands: lowest to highest seed; dotted: {threshold:g}"
     axes.set_title(title, loc="left", fontsize=10, color=INK)
     _names_at_the_end(axes, ends)
+    return _png(figure)
+
+
+LEARNING = {
+    "eval/sampled/exact_match": "sampled",
+    "eval/greedy/exact_match": "greedy",
+    "rollout/reward_mean": "reward",
+}
+
+
+def learning(rows: Sequence[MetricRow]) -> bytes:
+    """One run's validation, and the mean reward of its rollouts, by iteration."""
+    figure, axes = _figure()
+    ends: dict[str, float] = {}
+    for index, (key, name) in enumerate(LEARNING.items()):
+        points = sorted((row.iteration, row.value) for row in rows if row.key == key and math.isfinite(row.value))
+        if points:
+            colour, style = _look(index)
+            axes.plot(*zip(*points, strict=True), color=colour, linestyle=style, linewidth=2, marker="o", markersize=3)
+            ends[name] = points[-1][1]
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("iteration")
+    axes.set_title("Exact match on validation, and the mean reward of rollouts", loc="left", fontsize=10, color=INK)
+    axes.legend(list(ends), frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1), labelcolor=INK)
     return _png(figure)
 
 

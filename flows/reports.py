@@ -216,14 +216,14 @@ def after_training(context: RunContext, home_option: str) -> View:
     grid = tables.learning(context.run, rows)
     alarms = [_alarm_line(alarm) for alarm in _alarms(context, _history(context, rows, evaluated=True))]
     name = context.run
-    mlflow = context.tracking_uri or f"sqlite:///{context.home / 'mlflow.db'}"
+    remote = context.tracking_uri or ""
+    ui = f"agent-r1 ui{home_option}"
+    if remote.startswith(("http://", "https://")):
+        ui = without_login(remote)
     where = f"trajectories.run = $${name}$$"  # DuckDB's other quotes: no ' inside the shell's
     sql = f"SELECT * FROM trajectories JOIN annotations USING (trajectory_id) WHERE {where} LIMIT 5"
     store = json.dumps(str(context.home / STORE), ensure_ascii=False)
     query = f'import duckdb; print(duckdb.connect({store}, read_only=True).sql("{sql}"))'
-    ui = f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --workers 1 --backend-store-uri {shlex.quote(mlflow)}"
-    if mlflow.startswith(("http://", "https://")):
-        ui = without_login(mlflow)
     hints = {
         **({"what to try against alarms": f"agent-r1 doctor {name}{home_option}"} if alarms else {}),
         "an iteration, its trajectories": f"agent-r1 show {name} --iteration {context.config.iterations}{home_option}",

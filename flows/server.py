@@ -1,6 +1,7 @@
-"""The embedded Prefect server: a child of ours on a free loopback port that lives exactly as long as we do.
+"""The embedded Prefect server: a child of ours on a loopback port that lives exactly as long as we do.
 
 Prefect's own ephemeral server outlives killed runs and loses task records. What runs against it is left to training.py.
+A standing one, with the pages to look at and the service that schedules, is for commands that stay: schedule and ui.
 """
 
 from __future__ import annotations
@@ -38,6 +39,15 @@ QUIET = {
     "PREFECT__SERVER_EPHEMERAL": "1",
     "PREFECT__SERVER_FINAL": "1",
 }
+PORT = 4200
+STANDING = {
+    **QUIET,
+    "PREFECT_SERVER_UI_ENABLED": "true",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    "PREFECT__SERVER_EPHEMERAL": "",  # with its services: the one that schedules above all
+    # leases in memory, the default, keep a slot taken after everything was killed
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+}
 
 
 class ServerError(AgentR1Error):
@@ -58,12 +68,49 @@ def prefect_server(home: Path, meanwhile: Callable[[], object] = lambda: None) -
         meanwhile()
         yield given
         return
+    with _server(home, 0, QUIET, meanwhile) as url:
+        yield url
+
+
+@contextmanager
+def standing_server(home: Path, port: int = PORT, meanwhile: Callable[[], object] = lambda: None) -> Iterator[str]:
+    """As `prefect_server`, with Prefect's pages at http://127.0.0.1:`port` and its services: it can schedule.
+
+    The user's PREFECT_API_URL wins here, too. ServerError where the port is taken.
+    """
+    given = os.environ.get("PREFECT_API_URL")
+    if given:
+        meanwhile()
+        yield given
+        return
+    how = {
+        **STANDING,
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://127.0.0.1:{port},http://localhost:{port}",  # no other page's
+        "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(home / "prefect" / "pages"),  # where Prefect lies may be read-only
+    }
+    with _server(home, port, how, meanwhile) as url:
+        yield url
+
+
+def pages(url: str) -> str:
+    """Where Prefect's pages are, of the server whose API is at `url`."""
+    return url.removesuffix("/").removesuffix("/api")
+
+
+@contextmanager
+def _server(home: Path, port: int, how: Mapping[str, str], meanwhile: Callable[[], object]) -> Iterator[str]:
+    """A server of our own over home/prefect; port 0 is any that is free."""
     folder = home / "prefect"
     folder.mkdir(parents=True, exist_ok=True)
-    listener = socket.create_server(("127.0.0.1", 0))
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise ServerError(
+            f"port {port} for Prefect's server cannot be had: {error.strerror}; use another --port"
+        ) from (error)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
     with (
-        _environment({**QUIET, "PREFECT_HOME": str(folder), "PREFECT_API_URL": url}),
+        _environment({**how, "PREFECT_HOME": str(folder), "PREFECT_API_URL": url}),
         _child(folder, listener, url, meanwhile),
         _settings(url, folder),
     ):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from flows.locks import run_lock
 from flows.server import crash_dead_runs, prefect_server
 from flows.start import Begun, rewind
 from storage import runs
+from storage.metrics import MetricRow
 from tasks.context import RunContext
 
 
@@ -81,7 +82,13 @@ def _set_status(context: RunContext, status: str) -> None:
 
     with context.store.write() as con:
         runs.set_status(con, context.run, status)
-    publish.close(context, status)
+    publish.close(context, status, _curves)
+
+
+def _curves(rows: Sequence[MetricRow]) -> bytes:
+    from flows import plots  # takes half a second
+
+    return plots.learning(rows)
 
 
 @contextmanager

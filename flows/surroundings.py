@@ -6,13 +6,17 @@ to start.py.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from agent_r1.config import Config
-from agent_r1.errors import ConfigError
+from agent_r1.errors import ConfigError, TrackingError
 from agent_r1.questions.records import Question
 from agent_r1.sections import SearchConfig
+from storage.addresses import check_reachable
 from tasks.context import RunContext
+
+log = logging.getLogger("agent_r1.surroundings")
 
 
 def check_files(config: Config) -> None:
@@ -73,8 +77,9 @@ def check_search(search: SearchConfig) -> None:
 
 
 def check_tracking(context: RunContext) -> None:
-    """StoreError where there is an MLflow server that does not answer."""
+    """Warn where there is an MLflow server that does not answer: the run goes on, and is shown once it does."""
     if context.tracking_uri is not None:
-        from storage.tracking import check_reachable
-
-        check_reachable(context.tracking_uri)
+        try:
+            check_reachable(context.tracking_uri)
+        except TrackingError as error:
+            log.warning("%s; the run goes on, and each publish tries again", error)

@@ -59,6 +59,21 @@ def load(
     ]
 
 
+def reward_parts(
+    con: DuckDBPyConnection, run: str, iteration: int, trajectory_ids: Sequence[str]
+) -> dict[str, dict[int, dict[str, float]]]:
+    """By trajectory, turn and component what was paid; nothing of trajectories that are not annotated."""
+    rows = con.execute(
+        """SELECT trajectory_id, reward_parts FROM annotations
+           WHERE run = ? AND iteration = ? AND trajectory_id IN (SELECT unnest(?::VARCHAR[]))""",
+        [run, iteration, list(trajectory_ids)],
+    ).fetchall()
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for trajectory_id, parts in rows:
+        found.setdefault(trajectory_id, {}).update({int(turn): each for turn, each in json.loads(parts).items()})
+    return found
+
+
 def save_credits(con: DuckDBPyConnection, run: str, iteration: int, credits: Sequence[Credit]) -> None:
     """Replace the credits of an iteration. ValueError names one whose lists differ in length."""
     for row in credits:

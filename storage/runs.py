@@ -18,6 +18,9 @@ COLUMNS = (
     "notes"
 )
 
+TRAJECTORIES_OF = "trajectories of"
+EVALUATES = "evaluates"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
@@ -45,6 +48,11 @@ def find(con: DuckDBPyConnection, run: str) -> RunRow | None:
 def all_runs(con: DuckDBPyConnection) -> list[RunRow]:
     """Every run, oldest first."""
     return [_row(row) for row in con.execute(f"SELECT {COLUMNS} FROM runs ORDER BY created_at, run").fetchall()]
+
+
+def noted(row: RunRow, what: str) -> str | None:
+    """What the run's notes say of it first, None where they say nothing."""
+    return next((str(note["after"]) for note in row.notes if note["what"] == what), None)
 
 
 def insert(con: DuckDBPyConnection, row: RunRow) -> None:

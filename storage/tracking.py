@@ -1,20 +1,19 @@
-"""What MLflow shows of a run: parameters, metrics by iteration, data sets, tables. The only file that knows MLflow.
+"""What MLflow shows of a run: parameters, metrics by iteration, data sets, tables, traces, its best checkpoint.
 
 The rows in the store are the truth, and every method may be called again with the same rows without changing what is
-shown. What is worth showing is left to publish.
+shown. What is worth showing is left to publish, the form of traces to traces.py, versions of models to registry.py.
 """
 
 from __future__ import annotations
 
 import fcntl
-import http.client
+import hashlib
 import json
 import logging
 import math
 import os
+import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,15 +23,24 @@ from urllib.parse import unquote, urlsplit
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # MLflow reads these when it is imported, and wants the word true
 os.environ["DO_NOT_TRACK"] = "true"
 os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # by default minutes: a run need not wait for its view
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+os.environ.setdefault("MLFLOW_ASYNC_TRACE_LOGGING_RETRY_TIMEOUT", "10")
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.tracing.client import TracingClient
 from mlflow.tracking import MlflowClient
 
-from agent_r1.errors import StoreError
+from agent_r1.errors import TrackingError
 from agent_r1.questions.records import Json
-from storage.addresses import without_login
+from storage import registry, traces
+from storage.addresses import check_reachable, without_login
 from storage.metrics import MetricRow
+from storage.registry import Best
+from storage.traces import Traced
+
+__all__ = ["Best", "Status", "Traced", "Tracker"]
 
 EXPERIMENT = "agent-r1"
 KIND = {"mlflow.experimentKind": "custom_model_development"}  # the UI then opens on runs and curves
@@ -40,45 +48,35 @@ LONGEST_PARAM = 6000  # MLflow's limits
 LONGEST_DIGEST = 36
 PARAMS_A_BATCH = 100
 METRICS_A_BATCH = 1000
-PROBE_SECONDS = 5.0
 LOCK_WAIT = 120.0  # seconds, on top of the 20 that MLflow itself waits each time
 
 for name in ("mlflow", "alembic"):
     logging.getLogger(name).setLevel(logging.WARNING)
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # a line for each time it tries again
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # a traceback for each time it meets a lock
 
+SHOWN = "agent_r1.shown"  # the last iteration of which everything is shown
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 T = TypeVar("T")
-
-
-def check_reachable(uri: str) -> None:
-    """StoreError where no server answers, with whatever, at an http(s) address. MLflow itself would try for minutes."""
-    if not uri.startswith(("http://", "https://")):
-        return
-    shown = without_login(uri)
-    try:
-        urllib.request.urlopen(shown, timeout=PROBE_SECONDS).close()
-    except urllib.error.HTTPError:
-        return
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise StoreError(f"MLflow at {shown} (MLFLOW_TRACKING_URI) does not answer: {error}") from error
 
 
 class Tracker:
     """An experiment of MLflow at `tracking_uri`; by default a SQLite file and a folder of artifacts in `home`.
 
-    StoreError, in one line, where MLflow cannot be reached or refuses.
+    TrackingError, in one line, where MLflow cannot be reached or refuses.
     """
 
     def __init__(self, home: Path, tracking_uri: str | None = None, experiment: str = EXPERIMENT) -> None:
         self.home = home.resolve()
         self.name = experiment
         self.own = tracking_uri is None
-        self.uri = tracking_uri or f"sqlite:///{self.home / 'mlflow.db'}"
+        self.uri = tracking_uri or _address(self.home / "mlflow.db")
         self.home.mkdir(parents=True, exist_ok=True)
+        check_reachable(self.uri)
         with _alone(self.home):
-            self.client = self._ask(lambda: MlflowClient(tracking_uri=self.uri))
+            self.client = self._ask(lambda: MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
             self.experiment = self._experiment()
+            _remember(self.home / "mlflow.db")
 
     def ensure_run(
         self,
@@ -115,7 +113,16 @@ class Tracker:
         an error where the run is gone already.
         """
         if self._living(run_id) is not None:
+            self._ask(lambda: registry.forget(self.client, run_id))
             self._ask(lambda: self.client.delete_run(run_id))
+
+    def shown(self, run_id: str) -> int:
+        """The last iteration of which everything is shown, -1 for none."""
+        return int(self._run(run_id).data.tags.get(SHOWN, "-1"))
+
+    def set_shown(self, run_id: str, iteration: int) -> None:
+        """Remember that everything up to the iteration is shown."""
+        self._log_batch(run_id, tags=[RunTag(SHOWN, str(iteration))])
 
     def log_metrics(self, run_id: str, rows: Iterable[MetricRow]) -> int:
         """Add the values that are not there yet, at their own times, and return how many those were.
@@ -124,11 +131,13 @@ class Tracker:
         discard for how to avoid it) is added with its own time, so that the later one is the latest.
         """
         rows = list(rows)
-        stored = {key: self._history(run_id, key) for key in {row.key for row in rows}}
+        last = {each.key: each.step for each in self._run(run_id).data._metric_objs}
+        behind = {row.key for row in rows if row.iteration <= last.get(row.key, -1)}  # others are new for sure
+        stored = {key: self._history(run_id, key) for key in behind}
         new = [
             Metric(row.key, row.value, int(row.at.timestamp() * 1000), row.iteration)
             for row in rows
-            if not _same(stored[row.key].get(row.iteration), row.value)
+            if not _same(stored.get(row.key, {}).get(row.iteration), row.value)
         ]
         for start in range(0, len(new), METRICS_A_BATCH):
             self._log_batch(run_id, metrics=new[start : start + METRICS_A_BATCH])
@@ -163,6 +172,43 @@ class Tracker:
         """Write a text artifact in place of one at that path."""
         self._ask(lambda: self.client.log_text(run_id, text, path))
 
+    def log_file(self, run_id: str, path: str, content: bytes) -> None:
+        """Write a file as an artifact in place of one at that path."""
+        folder, _, name = path.rpartition("/")
+        with tempfile.TemporaryDirectory() as made:
+            (Path(made) / name).write_bytes(content)
+            self._ask(lambda: self.client.log_artifact(run_id, str(Path(made) / name), folder or None))
+
+    def log_traces(self, run_id: str, shown: Sequence[Traced]) -> None:
+        """Show trajectories as traces of the run. One that is there already is not doubled."""
+        if not shown:
+            return
+        client = self._ask(lambda: TracingClient(self.uri))
+        infos = [traces.info(each, run_id, self.experiment) for each in shown]
+        spans = [span for each in shown for span in traces.spans(each, run_id)]
+        for each in infos:
+            self._ask(lambda each=each: client.start_trace(each))
+        self._ask(lambda: client.log_spans(self.experiment, spans))
+
+    def register(self, run: str, run_id: str, best: Best | None) -> None:
+        """Let the model registry have one version of the run, of its best checkpoint, or none.
+
+        An HTTP server takes no folder of ours as source: there a small file that names the checkpoint stands for it.
+        """
+        if self.uri.startswith("sqlite:"):
+            name, source = f"agent-r1.{run}", "" if best is None else best.folder.as_uri()
+        else:
+            home = hashlib.sha256(str(self.home).encode()).hexdigest()[:6]  # other homes have runs of that name, too
+            name, source = f"agent-r1.{run}.{home}", "" if best is None else self._described(run_id, best)
+        self._ask(lambda: registry.register(self.client, name, run_id, best, source))
+
+    def _described(self, run_id: str, best: Best) -> str:
+        """Where the file is that names the checkpoint; the weights stay where they are."""
+        place = f"best/{best.folder.parent.name}"
+        about = {"folder": str(best.folder), "weights": best.weights, **best.tags}
+        self.log_text(run_id, f"{place}/checkpoint.json", json.dumps(about, indent=1, ensure_ascii=False))
+        return f"{self._run(run_id).info.artifact_uri}/{place}"
+
     def set_status(self, run_id: str, status: Status) -> None:
         """Say how the run stands; one that is RUNNING has no end."""
         if status == "RUNNING":
@@ -178,7 +224,7 @@ class Tracker:
             return None
         try:
             run = self._run(run_id)
-        except StoreError as error:
+        except TrackingError as error:
             cause = error.__cause__
             if isinstance(cause, MlflowException) and cause.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
@@ -233,7 +279,8 @@ class Tracker:
             except Exception as error:  # a boundary: errors of SQLAlchemy, alembic and requests come through MLflow
                 if "database is locked" not in str(error) or time.monotonic() > deadline:
                     said = f"MLflow at {self.uri}: {' '.join(str(error).split())}"
-                    raise StoreError(without_login(said)) from error
+                    view = " (it is only a view: if the file is damaged, delete it)" if self.own else ""
+                    raise TrackingError(without_login(said) + view) from error
             time.sleep(0.2)
 
 
@@ -246,6 +293,28 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+_OPENED: dict[Path, tuple[int | None, int]] = {}
+
+
+def _address(path: Path) -> str:
+    """Of a SQLite file. MLflow keeps a file open under its address, a deleted one, too: the new one gets another."""
+    inode, again = _OPENED.get(path, (None, 0))
+    if inode not in (None, _inode(path)):
+        again += 1
+    _OPENED[path] = inode, again
+    return f"sqlite:///{path.parent}/{'./' * again}{path.name}"
+
+
+def _remember(path: Path) -> None:
+    """Which file it is that is open now."""
+    _, again = _OPENED.get(path, (None, 0))
+    _OPENED[path] = _inode(path), again
+
+
+def _inode(path: Path) -> int | None:
+    return path.stat().st_ino if path.exists() else None
 
 
 def _path(uri: str) -> Path:

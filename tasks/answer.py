@@ -155,7 +155,6 @@ def stored(
     split: Split,
     source: Mapping[str, Json],
     tokenizer: Tokenizer,
-    tags: Mapping[str, str],
     make: Callable[[], Answered],
 ) -> Receipt:
     """Receipt: the scores by data set and by hops. `source` says what answers which questions.
@@ -175,7 +174,7 @@ def stored(
         "publish",
         0,
         {"evaluated": dict(evaluated)},
-        lambda: publish.published(context, 0, prepared, tags),
+        lambda: publish.published(context, 0, prepared),
     )
     return evaluated
 

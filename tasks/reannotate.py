@@ -23,16 +23,14 @@ def reannotate(context: RunContext, iteration: int, sampled: Sequence[StageRow],
 
     An iteration that is annotated stays as it is, whatever that run did since.
     """
-    source = sampled[0].run
     priced = context.ledger.find(iteration, "annotate")
     annotated = _copied_and_priced(context, iteration, sampled, say) if priced is None else priced.receipt
-    tags = {"mlflow.source.name": "agent-r1 reannotate", "agent_r1.trajectories_of": source}
     return run_stage(
         context,
         "publish",
         iteration,
         {"annotated": dict(annotated)},
-        lambda: publish.published(context, iteration, prepared=None, tags=tags),
+        lambda: publish.published(context, iteration, prepared=None),
     )
 
 

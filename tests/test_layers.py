@@ -29,14 +29,14 @@ ONLY: dict[str, tuple[str, ...]] = {
     "httpx": ("agent_r1/vllm_server.py", "agent_r1/tools/search_server.py"),
     "pyarrow": ("agent_r1/questions/", "storage/"),
     "pandas": ("storage/",),
-    "mlflow": ("storage/tracking.py",),
+    "mlflow": ("storage/tracking.py", "storage/traces.py", "storage/registry.py"),
     "prefect": ("tasks/", "flows/"),
     "typer": ("flows/",),
     "rich": ("flows/",),
     "uvicorn": ("flows/",),
     "matplotlib": ("flows/",),
     "scipy": ("agent_r1/comparison.py",),
-    "yaml": ("agent_r1/config_file.py", "flows/"),
+    "yaml": ("agent_r1/config_file.py", "tasks/publish.py", "flows/"),
 }
 """Outside package -> the beginnings of the paths that may import it. For Prefect's server, see flows/server.py."""
 

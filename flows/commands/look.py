@@ -1,4 +1,4 @@
-"""runs, show, report, compare and doctor: commands that only read."""
+"""runs, show, report, compare, doctor and ui: commands that only read."""
 
 from __future__ import annotations
 
@@ -93,3 +93,20 @@ def doctor(
         show_view(data_report.examine(data, layout), as_json)
         return
     show_view(installation.examine(home) if run is None else reports.diagnosis(home, run), as_json)
+
+
+def ui(
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of MLflow's pages.")] = 5000,
+    prefect_port: Annotated[int, typer.Option("--prefect-port", min=1, max=65535, help="Of Prefect's pages.")] = 4200,
+    prefect: Annotated[bool, typer.Option("--prefect/--no-prefect", help="Prefect's pages, too.")] = True,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Open MLflow's and Prefect's pages on this machine, until Ctrl-C."""
+    from flows.home import find_home
+    from flows.terminal import say
+    from flows.ui import serve
+
+    try:
+        serve(find_home(home), port, prefect_port if prefect else None, say)
+    except KeyboardInterrupt:  # the way to end it
+        return

@@ -237,6 +237,7 @@ OPERATIONAL: dict[str, Json] = {
     "evaluation.test": True,
     "tracking.experiment": "mine",
     "tracking.tags": {"colour": "blue"},
+    "tracking.traces": 0,
 }
 
 

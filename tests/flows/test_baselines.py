@@ -57,7 +57,20 @@ class Shown:
     def log_dataset(self, run_id: str, _name: str, _digest: str, source: str, *_: object) -> None:
         self.data.append((run_id, source))
 
+    def shown(self, _run_id: str) -> int:
+        return -1
+
+    def log_text(self, *_: object) -> None: ...
+
     def log_table(self, *_: object) -> None: ...
+
+    def log_traces(self, *_: object) -> None: ...
+
+    def log_file(self, *_: object) -> None: ...
+
+    def register(self, *_: object) -> None: ...
+
+    def set_shown(self, *_: object) -> None: ...
 
 
 @pytest.fixture(autouse=True)

@@ -140,7 +140,7 @@ def test_hints_can_be_pasted_where_the_home_has_a_space_and_a_quote(
     done = subprocess.run(query.replace("python ", f"{sys.executable} ", 1), shell=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     ui = out.split("curves and tables:")[1].splitlines()[1]
-    assert shlex.split(ui)[-1] == f"sqlite:///{tmp_path}/it's a home/mlflow.db"
+    assert shlex.split(ui) == ["agent-r1", "ui", "--home", f"{tmp_path}/it's a home"]
 
 
 def test_train_shows_what_was_learned_and_what_to_open_next(
@@ -151,7 +151,7 @@ def test_train_shows_what_was_learned_and_what_to_open_next(
     out = capsys.readouterr().out
     assert f"run small: new, in {home}" in out
     assert "iteration 1/1  reward  0.100  sampled EM  0.250  greedy EM  0.500" in out
-    for command in ("agent-r1 show small", "agent-r1 compare small", "mlflow ui", "read_only=True"):
+    for command in ("agent-r1 show small", "agent-r1 compare small", "agent-r1 ui", "read_only=True"):
         assert command in out
     query = out.split("every row:")[1].strip()
     done = subprocess.run(query.replace("python ", f"{sys.executable} ", 1), shell=True, capture_output=True, text=True)

@@ -53,7 +53,20 @@ class Shown:
         self.points |= {(run_id, row.iteration, row.key) for row in rows}
         return 0
 
+    def shown(self, _run_id: str) -> int:
+        return -1
+
+    def log_text(self, *_: object) -> None: ...
+
     def log_table(self, *_: object) -> None: ...
+
+    def log_traces(self, *_: object) -> None: ...
+
+    def log_file(self, *_: object) -> None: ...
+
+    def register(self, *_: object) -> None: ...
+
+    def set_shown(self, *_: object) -> None: ...
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from fakes import config
 
 from flows import server
 from flows.reports import runs
-from flows.server import ServerError, prefect_server
+from flows.server import ServerError, pages, prefect_server, standing_server
 from storage import stages
 from tasks.context import RunContext
 
@@ -97,3 +99,22 @@ def test_a_server_that_does_not_come_up_is_one_line_with_its_last_words(
     with pytest.raises(ServerError, match=r"ended with status 1.*server.log.*no room left"), prefect_server(tmp_path):
         pass
     assert os.environ.copy() == before
+
+
+def test_a_port_that_is_taken_is_one_line_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ServerError, match=f"^port {port} .* use another --port$"), standing_server(tmp_path, port):
+            pass
+
+
+@pytest.mark.slow
+def test_a_standing_server_shows_pages_that_ask_its_own_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with standing_server(tmp_path, port) as url:
+        assert pages(url) == f"http://127.0.0.1:{port}"
+        assert b"<!DOCTYPE html>" in urllib.request.urlopen(pages(url)).read()
+        assert f'"api_url":"{url}"'.encode() in urllib.request.urlopen(f"{pages(url)}/ui-settings").read()

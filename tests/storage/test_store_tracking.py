@@ -21,8 +21,11 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from agent_r1.errors import StoreError
+from agent_r1.questions.records import Question
+from agent_r1.trajectory import CallRecord, Trajectory, Turn
+from storage.addresses import check_reachable
 from storage.metrics import MetricRow
-from storage.tracking import Tracker, check_reachable
+from storage.tracking import Best, Traced, Tracker
 
 ROOT = Path(__file__).parents[2]
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -310,3 +313,63 @@ tracker.set_status(run_id, "FINISHED")
     experiments = [each.experiment_id for each in client.search_experiments() if each.name == "agent-r1"]
     assert len(experiments) == 1
     assert sorted(run.info.run_name or "" for run in client.search_runs(experiments)) == ["0", "1"]
+
+
+def trajectory(question: str = "q") -> Trajectory:
+    """A call that fails, then a right answer; three tokens and one."""
+    call = CallRecord("lookup", {"entity": "x"}, ok=False, text="no such entity")
+    turns = (
+        Turn(0, 0, (1, 2), (3, 4, 5), (-0.5, -0.25, 0.0), "call", (call,), "no such entity"),
+        Turn(1, 0, (6,), (7,), (-1.0,), "<answer>Ann</answer>"),
+    )
+    return Trajectory("a", 2, "train", question, 0, 1, "answered", "Ann", 1.0, 1.0, turns)
+
+
+def test_a_trajectory_is_a_trace_of_chat_and_tool_spans_in_order_and_only_once(tracker: Tracker) -> None:
+    run_id = fresh_run(tracker)
+    rewards = {0: {"evidence": 0.25}, 1: {"outcome": 1.0}}
+    for _ in range(2):
+        tracker.log_traces(run_id, [Traced(trajectory(), Question("q", "Who?", ("Ann",)), NOON, rewards)])
+    (trace,) = tracker.client.search_traces(locations=[tracker.experiment], run_id=run_id)
+    assert {key: trace.info.tags[key] for key in ("run", "iteration", "purpose", "question", "ending")} == {
+        "run": "a", "iteration": "2", "purpose": "train", "question": "q", "ending": "answered"
+    }  # fmt: skip
+    root, chat, tool, last = sorted(trace.data.spans, key=lambda span: (span.start_time_ns, span.parent_id or ""))
+    assert [span.span_type for span in (root, chat, tool, last)] == ["AGENT", "CHAT_MODEL", "TOOL", "CHAT_MODEL"]
+    assert {span.parent_id for span in (chat, tool, last)} == {root.span_id}
+    assert (root.inputs, root.outputs["answer"], root.get_attribute("reward")) == ({"question": "Who?"}, "Ann", 1.25)
+    assert chat.inputs == {"messages": [{"role": "user", "content": "Who?"}]}
+    assert last.inputs == {"messages": [{"role": "tool", "content": "no such entity"}]}
+    assert (chat.get_attribute("logprob_mean"), chat.get_attribute("rewards")) == (-0.25, {"evidence": 0.25})
+    assert (tool.name, tool.inputs, tool.outputs) == ("lookup", {"entity": "x"}, {"result": "no such entity"})
+    assert tool.status.status_code == "ERROR"
+    milliseconds = [(span.start_time_ns - root.start_time_ns) // 1_000_000 for span in (chat, tool, last)]
+    assert milliseconds == [0, 3, 4]
+    assert trace.info.execution_duration == 5
+
+
+def test_the_registry_has_one_version_of_a_run_and_it_is_there(tracker: Tracker, tmp_path: Path) -> None:
+    run_id = fresh_run(tracker)
+
+    def registered() -> list[tuple[str, str, list[str]]]:
+        found = tracker.client.search_model_versions("name = 'agent-r1.reg'")
+        versions = [tracker.client.get_model_version(each.name, each.version) for each in found]
+        return [(each.source or "", each.tags["iteration"], each.aliases) for each in versions]
+
+    folders = [tmp_path / f"0000{i}" / "policy" for i in (1, 2)]
+    for i, folder in enumerate(folders):
+        for _ in range(2):
+            tracker.register("reg", run_id, Best(folder, f"weights {i}", {"iteration": str(i)}))
+        assert registered() == [(folder.as_uri(), str(i), ["best"])]
+    tracker.register("reg", run_id, Best(folders[1], "others", {"iteration": "1"}))
+    assert registered() == [(folders[1].as_uri(), "1", ["best"])]
+    tracker.discard(run_id)
+    assert registered() == []
+
+
+def test_a_file_that_was_deleted_while_it_was_open_is_made_anew(tmp_path: Path) -> None:
+    run_id = Tracker(tmp_path).ensure_run("a", "i", {}, {})
+    (tmp_path / "mlflow.db").unlink()
+    again = Tracker(tmp_path)
+    assert (tmp_path / "mlflow.db").is_file()
+    assert again.ensure_run("a", "i", {}, {}, known_id=run_id) != run_id
