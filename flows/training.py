@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prefect import flow
-from prefect.context import TagsContext
+from prefect import flow, tags
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext, TagsContext
 
 from flows.home import stored_context, stored_row
 from flows.progress import Progress
@@ -24,8 +25,21 @@ def train(home: str, run: str) -> None:
     context = stored_context(Path(home), run)
     start_from = started_from(stored_row(context.home, run))
     progress = Progress(context, lambda line: print(line, flush=True))
-    with TagsContext(current_tags=set()):  # the flow run has them: each task with tags would ask for a slot by them
+    _name_flow_run(context)
+    with TagsContext(current_tags={f"run:{run}"}):  # the flow run's others say nothing of a task
         iterate(context, start_from, progress)
+
+
+def _name_flow_run(context: RunContext) -> None:
+    """Say in Prefect which iterations the flow run works on."""
+    within = FlowRunContext.get()
+    if within is None or within.flow_run is None:
+        return
+    done = (row.iteration for row in context.ledger.rows if row.stage == "publish")
+    first, last = max(done, default=0) + 1, context.config.iterations
+    which = f"iterations {first} to {last}" if first < last else f"iteration {last}"
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(within.flow_run.id, name=f"{context.run}: {which}")
 
 
 def iterate(context: RunContext, start_from: str | None, progress: Progress) -> None:
@@ -42,15 +56,22 @@ def iterate(context: RunContext, start_from: str | None, progress: Progress) -> 
     publish.publish(context, 0, prepared, checkpoint, evaluated)
     progress.iteration(0)
     for iteration in range(1, context.config.iterations + 1):
-        rollouts = [rollout.rollout(context, iteration, shard, prepared, checkpoint) for shard in range(shards)]
-        annotated = annotate.annotate(context, iteration, prepared, rollouts)
-        checkpoint = update.update(context, iteration, checkpoint, annotated)
-        evaluated = None
-        if iteration % context.config.evaluation.every == 0 or iteration == context.config.iterations:
-            evaluated = evaluate.evaluate(context, iteration, prepared, checkpoint)
-        _test_the_last(context, iteration, prepared, checkpoint)
-        publish.publish(context, iteration, prepared, checkpoint, evaluated)
+        with tags(f"iteration:{iteration}"):
+            checkpoint = _iteration(context, iteration, shards, prepared, checkpoint)
         progress.iteration(iteration)
+
+
+def _iteration(context: RunContext, iteration: int, shards: int, prepared: Receipt, checkpoint: Receipt) -> Receipt:
+    """One pass through the DAG; the checkpoint that it ends with."""
+    rollouts = [rollout.rollout(context, iteration, shard, prepared, checkpoint) for shard in range(shards)]
+    annotated = annotate.annotate(context, iteration, prepared, rollouts)
+    checkpoint = update.update(context, iteration, checkpoint, annotated)
+    evaluated = None
+    if iteration % context.config.evaluation.every == 0 or iteration == context.config.iterations:
+        evaluated = evaluate.evaluate(context, iteration, prepared, checkpoint)
+    _test_the_last(context, iteration, prepared, checkpoint)
+    publish.publish(context, iteration, prepared, checkpoint, evaluated)
+    return checkpoint
 
 
 def _test_the_last(context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt) -> None:
