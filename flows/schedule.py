@@ -47,7 +47,8 @@ LINUX_SET_PARENT_DEATH_SIGNAL = 1
 def _say_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """In the process that fires: the firing's own is gone."""
     del flow
-    say_aside(f"{_now()} {flow_run.name}: crashed; the next firing takes it up ({state.message})")
+    why = (state.message or "").partition(". ")[0]
+    say_aside(f"{_now()} run {flow_run.parameters.get('run')}: this firing crashed, the next one takes it up: {why}")
 
 
 @flow(
