@@ -65,8 +65,7 @@ def firing(
 
     `config` is a file or a shipped name and is read anew; `run` is named after it by default.
     """
-    _stop_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches us, too; the runner's SIGTERM counts
+    _obey_parent()
     name = run or find_config(config).stem
     say(f"{_now()} run {name}: a firing, process {os.getpid()}")
     try:
@@ -94,8 +93,9 @@ def _now() -> str:
     return f"{datetime.now():%Y-%m-%d %H:%M:%S}"
 
 
-def _stop_with_parent() -> None:
-    """Stop in order as soon as the process that fired is gone, even by kill -9."""
+def _obey_parent() -> None:
+    """The SIGTERM of the process that fires stops us in order, also where it is gone by kill -9."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches both: twice would break off the order
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(LINUX_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
