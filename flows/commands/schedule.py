@@ -29,7 +29,7 @@ def schedule(
         str | None, typer.Option("--cron", help='Fire at these times of the local time zone: "0 3 * * *".')
     ] = None,
     iterations: Annotated[
-        int, typer.Option("--iterations", help="Iterations that a firing adds; first what a broken off one left.")
+        int, typer.Option("--iterations", help="How many a firing adds; after a crash, what it left of them.")
     ] = 1,
     run: Annotated[str | None, typer.Option("--run", help="Name of the run. Default: the configuration's.")] = None,
     settings: Settings = None,

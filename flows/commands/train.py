@@ -26,7 +26,7 @@ def train(
     run: Annotated[str | None, typer.Option("--run", help="Name of the run. Default: the configuration's.")] = None,
     iterations: Annotated[int | None, typer.Option("--iterations", help="Iterations in total.")] = None,
     more: Annotated[
-        int | None, typer.Option("--more", help="Iterations more than are done; first what a broken off run has left.")
+        int | None, typer.Option("--more", help="Iterations to add to those done; after a crash, what it left of them.")
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key.sub=value, instead of the file's.")] = None,
     start_from: Annotated[
