@@ -75,10 +75,11 @@ def _fire(arguments: Sequence[str], kill_after: float) -> tuple[list[int], float
         for line in _lines(schedule):
             if found := BEGINS.search(line):
                 begun.append(int(found[1]))
-                if len(begun) == 2:
-                    time.sleep(kill_after)
-                    os.kill(begun[1], signal.SIGKILL)
+            elif len(begun) == 2 and line.startswith("skipping what is done"):  # and the first of the rest begins
+                time.sleep(kill_after)
+                os.kill(begun[1], signal.SIGKILL)
             elif len(begun) >= FIRINGS and "iterations are done" in line:
+                time.sleep(5)  # until Prefect knows it, too
                 break
     finally:
         schedule.send_signal(signal.SIGINT)
@@ -135,7 +136,7 @@ def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", default="quickstart")
     parser.add_argument("--every", default="1m")
-    parser.add_argument("--kill-after", type=float, default=10.0, help="seconds after the second firing has begun")
+    parser.add_argument("--kill-after", type=float, default=10.0, help="seconds into the second firing's work")
     parser.add_argument("--set", dest="settings", action="append", default=[])
     parser.add_argument("--port", type=int, default=4260)
     given = parser.parse_args()
