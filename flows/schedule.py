@@ -31,6 +31,7 @@ from agent_r1.config import load
 from agent_r1.errors import AgentR1Error, ConfigError
 from flows.configs import find_config
 from flows.home import check_home, check_run_name
+from flows.interruption import INTERRUPTED
 from flows.locks import RunInUse, holder
 from flows.server import crash_dead_runs
 from flows.session import run_tags, run_training
@@ -65,7 +66,7 @@ def firing(
 
     `config` is a file or a shipped name and is read anew; `run` is named after it by default.
     """
-    _obey_parent()
+    parent = _obey_parent()
     name = run or find_config(config).stem
     say(f"{_now()} run {name}: a firing, process {os.getpid()}")
     try:
@@ -77,7 +78,10 @@ def firing(
     except RunInUse as error:
         return _ended(Cancelled, f"{error}: nothing done in this firing")
     except KeyboardInterrupt:
-        return _ended(Cancelled, f"run {name}: stopped; the next firing goes on with it")
+        state = _ended(Cancelled, f"run {name}: stopped; the next firing goes on with it")
+        if os.getppid() != parent:  # gone, and its server maybe with it: Prefect would try to tell it for minutes
+            os._exit(INTERRUPTED)
+        return state
     except AgentR1Error as error:
         say_aside(f"{_now()} run {name}: this firing failed: {' '.join(str(error).split())}")
         raise
@@ -93,11 +97,12 @@ def _now() -> str:
     return f"{datetime.now():%Y-%m-%d %H:%M:%S}"
 
 
-def _obey_parent() -> None:
-    """The SIGTERM of the process that fires stops us in order, also where it is gone by kill -9."""
+def _obey_parent() -> int:
+    """Be stopped in order by the process that fires, also by its end after kill -9; which process that is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches both: twice would break off the order
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(LINUX_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    return os.getppid()
 
 
 @dataclass(frozen=True)

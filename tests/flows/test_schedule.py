@@ -77,7 +77,7 @@ def fire(home: Path, path: Path, iterations: int = 1) -> schedule.State[object]:
 def small(tmp_path: Path, whole: type[Scripted], monkeypatch: pytest.MonkeyPatch) -> Path:
     """The configuration of whole runs, as a file; firings in this process."""
     del whole
-    monkeypatch.setattr(schedule, "_obey_parent", lambda: None)
+    monkeypatch.setattr(schedule, "_obey_parent", os.getppid)
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(SMALL))
     return path
