@@ -34,7 +34,7 @@ from flows.home import check_home, check_run_name
 from flows.interruption import INTERRUPTED
 from flows.locks import RunInUse, holder
 from flows.server import crash_dead_runs
-from flows.session import run_tags, run_training
+from flows.session import run_tags, run_training, sigterm_is_ctrl_c
 from flows.start import begin, further
 from flows.terminal import say, say_aside
 
@@ -72,9 +72,10 @@ def firing(
     try:
         folder, loaded = check_home(Path(home)), load(find_config(config), settings or [])
         check_run_name(name)
-        context = run_training(
-            folder, name, lambda: begin(folder, name, further(folder, name, loaded, iterations)), say
-        )
+        with sigterm_is_ctrl_c():  # from here on, also while the run is only begun
+            context = run_training(
+                folder, name, lambda: begin(folder, name, further(folder, name, loaded, iterations)), say
+            )
     except RunInUse as error:
         return _ended(Cancelled, f"{error}: nothing done in this firing")
     except KeyboardInterrupt:
