@@ -18,11 +18,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's idle threads slee
 import typer
 
 from agent_r1.errors import AgentR1Error
-from flows.commands import chat, look, measure, train
+from flows.commands import chat, look, measure, schedule, train
 
 DEBUG = "--debug"
 COMMANDS = {
-    "Train": (train.train, train.resume),
+    "Train": (train.train, train.resume, schedule.schedule),
     "Look": (look.runs, look.show, look.report, look.ui, look.compare, look.doctor),
     "Use": (chat.chat,),
     "Measure": (measure.evaluate, measure.experiment, measure.reannotate),

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from uuid import UUID
 
 from agent_r1.errors import AgentR1Error
 
@@ -80,8 +81,8 @@ def standing_server(home: Path, port: int = PORT, meanwhile: Callable[[], object
     """
     given = os.environ.get("PREFECT_API_URL")
     if given:
-        meanwhile()
-        yield given
+        with prefect_server(home, meanwhile) as url:
+            yield url
         return
     how = {
         **STANDING,
@@ -239,8 +240,8 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
         child.stdin.close()
 
 
-def crash_dead_runs(tags: Sequence[str]) -> int:
-    """Set flow runs with all these tags that never ended to Crashed; says how many.
+def crash_dead_runs(tags: Sequence[str], alive: UUID | None = None) -> int:
+    """Set flow runs with all these tags that never ended to Crashed, but for the one that is `alive`; says how many.
 
     Call it only while holding the run's lock: whoever left them behind is dead.
     """
@@ -262,6 +263,7 @@ def crash_dead_runs(tags: Sequence[str]) -> int:
                 state=FlowRunFilterState(type=FlowRunFilterStateType(any_=open_states)),
             )
         )
+        dead = [flow_run for flow_run in dead if flow_run.id != alive]
         for flow_run in dead:
             client.set_flow_run_state(flow_run.id, Crashed(message="its process is gone"), force=True)
     return len(dead)

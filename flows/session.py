@@ -54,14 +54,25 @@ def _import_training() -> None:
 
 
 def _run_flow(home: Path, run: str) -> None:
+    """As a flow run of its own, or as the one that we are in: the firing of a schedule."""
     from prefect import tags
+    from prefect.context import FlowRunContext
 
     from flows.training import train
 
-    names = (f"run:{run}", f"home:{home}")
-    crash_dead_runs(names)
+    names = run_tags(home, run)
+    within = FlowRunContext.get()
+    crash_dead_runs(names, None if within is None or within.flow_run is None else within.flow_run.id)
     with tags(*names):
-        train(str(home), run)
+        if within is None:
+            train(str(home), run)
+        else:
+            train.fn(str(home), run)
+
+
+def run_tags(home: Path, run: str) -> list[str]:
+    """The tags of every flow run that works on the run."""
+    return [f"run:{run}", f"home:{home}"]
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def begin(home: Path, run: str, config: Config, start_from: str | None = None) -
         if start_from not in (None, stored) and not (stored or "").startswith(f"{start_from}@"):
             raise RunError(f"run {run!r} exists and starts from {stored or 'nothing'}, not from {start_from}")
         start_from = stored
-        finished = max((each.iteration for each in rows if each.stage == "publish"), default=0)
+        finished = _published(rows)
         fewer = [f"run {run}: {finished} iterations are done already, {config.iterations} are asked for"]
         lines = fewer if config.iterations < finished else []
         config = config.model_copy(update={"iterations": max(config.iterations, finished)})
@@ -96,6 +96,23 @@ def resume(home: Path, run: str, from_iteration: int | None = None) -> Begun:
         _forget_from(begun.context, from_iteration)
         begun.lines.append(f"doing iteration {from_iteration} and all after it again")
     return begun
+
+
+def further(home: Path, run: str, config: Config, more: int) -> Config:
+    """The configuration with so many iterations more than the run has done, or with those that it was asked for last.
+
+    Whichever are fewer: one who was broken off is finished first, so that asking again after a crash adds nothing.
+    Call it while holding the run's lock. ConfigError where `more` is below 1.
+    """
+    if more < 1:
+        raise ConfigError(f"{more} more iterations are asked for: expected 1 or more")
+    row = find_row(home, run)
+    asked, done = 0, 0
+    if row is not None:
+        asked = parse(row.config, f"the stored configuration of run {run!r}").iterations
+        done = _published(_stages(context_of(home, run, config)))
+    total = done + (min(more, asked - done) if asked > done else more)
+    return config.model_copy(update={"iterations": total})
 
 
 def started_from(row: RunRow) -> str | None:
@@ -148,6 +165,11 @@ def _same_start(row: RunRow, config: Config, start_from: str | None) -> bool:
 def _stages(context: RunContext) -> list[StageRow]:
     with context.store.read() as con:
         return stages.of_run(con, context.run)
+
+
+def _published(rows: Iterable[StageRow]) -> int:
+    """How many iterations are done."""
+    return max((each.iteration for each in rows if each.stage == "publish"), default=0)
 
 
 def _checkpoints(context: RunContext) -> dict[int, StageRow]:

@@ -5,17 +5,24 @@ What surrounds it is left to session.py, what each stage does to tasks, when a s
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from prefect import flow
-from prefect.context import TagsContext
+from prefect import flow, tags
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext, TagsContext
 
+from flows import iteration_page
 from flows.home import stored_context, stored_row
 from flows.progress import Progress
 from flows.start import started_from
+from storage import metrics, questions, trajectories
 from tasks import annotate, evaluate, prepare, publish, rollout, test, update, warm_start
 from tasks.context import RunContext
 from tasks.stage import Receipt
+
+log = logging.getLogger("agent_r1.training")
 
 
 @flow(name="agent-r1 train", flow_run_name="{run}", persist_result=False, validate_parameters=False)
@@ -24,8 +31,21 @@ def train(home: str, run: str) -> None:
     context = stored_context(Path(home), run)
     start_from = started_from(stored_row(context.home, run))
     progress = Progress(context, lambda line: print(line, flush=True))
-    with TagsContext(current_tags=set()):  # the flow run has them: each task with tags would ask for a slot by them
+    _name_flow_run(context)
+    with TagsContext(current_tags={f"run:{run}"}):  # the flow run's others say nothing of a task
         iterate(context, start_from, progress)
+
+
+def _name_flow_run(context: RunContext) -> None:
+    """Say in Prefect which iterations the flow run works on."""
+    within = FlowRunContext.get()
+    if within is None or within.flow_run is None:
+        return
+    done = (row.iteration for row in context.ledger.rows if row.stage == "publish")
+    first, last = max(done, default=0) + 1, context.config.iterations
+    which = f"iterations {first} to {last}" if first < last else f"iteration {last}"
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(within.flow_run.id, name=f"{context.run}: {which}")
 
 
 def iterate(context: RunContext, start_from: str | None, progress: Progress) -> None:
@@ -39,18 +59,54 @@ def iterate(context: RunContext, start_from: str | None, progress: Progress) -> 
     progress.stage("evaluate")
     evaluated = evaluate.evaluate(context, 0, prepared, checkpoint)
     _test_the_last(context, 0, prepared, checkpoint)
-    publish.publish(context, 0, prepared, checkpoint, evaluated)
+    _publish(context, 0, prepared, checkpoint, evaluated)
     progress.iteration(0)
     for iteration in range(1, context.config.iterations + 1):
-        rollouts = [rollout.rollout(context, iteration, shard, prepared, checkpoint) for shard in range(shards)]
-        annotated = annotate.annotate(context, iteration, prepared, rollouts)
-        checkpoint = update.update(context, iteration, checkpoint, annotated)
-        evaluated = None
-        if iteration % context.config.evaluation.every == 0 or iteration == context.config.iterations:
-            evaluated = evaluate.evaluate(context, iteration, prepared, checkpoint)
-        _test_the_last(context, iteration, prepared, checkpoint)
-        publish.publish(context, iteration, prepared, checkpoint, evaluated)
+        with tags(f"iteration:{iteration}"):
+            checkpoint = _iteration(context, iteration, shards, prepared, checkpoint)
         progress.iteration(iteration)
+
+
+def _iteration(context: RunContext, iteration: int, shards: int, prepared: Receipt, checkpoint: Receipt) -> Receipt:
+    """One pass through the DAG; the checkpoint that it ends with."""
+    rollouts = [rollout.rollout(context, iteration, shard, prepared, checkpoint) for shard in range(shards)]
+    annotated = annotate.annotate(context, iteration, prepared, rollouts)
+    checkpoint = update.update(context, iteration, checkpoint, annotated)
+    evaluated = None
+    if iteration % context.config.evaluation.every == 0 or iteration == context.config.iterations:
+        evaluated = evaluate.evaluate(context, iteration, prepared, checkpoint)
+    _test_the_last(context, iteration, prepared, checkpoint)
+    _publish(context, iteration, prepared, checkpoint, evaluated)
+    return checkpoint
+
+
+def _publish(
+    context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt, evaluated: Receipt | None
+) -> None:
+    """Show the iteration in MLflow, and in Prefect where this process did it."""
+    found = context.ledger.find(iteration, "publish") is not None
+    publish.publish(context, iteration, prepared, checkpoint, evaluated)
+    if found or FlowRunContext.get() is None:
+        return
+    try:
+        _show_in_prefect(context, iteration)
+    except Exception as error:  # the boundary of a view, which must not stop the run
+        log.warning("iteration %s is not shown in Prefect: %s", iteration, error)
+
+
+def _show_in_prefect(context: RunContext, iteration: int) -> None:
+    """A page of the iteration, in a history of such pages of the run."""
+    with context.store.read() as con:
+        rows = metrics.load(con, context.run)
+        shown = trajectories.load(con, context.run, iteration, "sampled", limit=1) or trajectories.load(
+            con, context.run, iteration, "train", limit=1
+        )
+        asked = questions.load(con, [each.question_id for each in shown])
+    create_markdown_artifact(
+        iteration_page.page(context.run, iteration, rows, next(iter(shown), None), next(iter(asked), None)),
+        key=iteration_page.key(context.run),
+        description=f"{context.run}, iteration {iteration}",
+    )
 
 
 def _test_the_last(context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt) -> None:

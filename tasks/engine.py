@@ -16,7 +16,7 @@ from typing import TypeVar
 from agent_r1.chat import Tokenizer, give_template, load_tokenizer
 from agent_r1.config import Config
 from agent_r1.environments import Environments
-from agent_r1.errors import EngineLostError
+from agent_r1.errors import EngineError, EngineLostError
 from agent_r1.hf_sampler import EmbeddedSampler
 from agent_r1.sampler import Sampler
 from agent_r1.vllm_sampler import VllmSampler
@@ -66,8 +66,10 @@ def on_server(server: VllmServer, weights: Weights, make: Callable[[Sampler], T]
             return make(VllmSampler(server, weights.version))
         except EngineLostError as error:
             server.close()
-            if not server.ours or not left:
+            if not server.ours:
                 raise
+            if not left:  # not lost any more, but broken: no use in trying it again
+                raise EngineError(str(error)) from error
             log.warning("what vLLM was sampling is sampled again on a new server: %s", error)
     raise AssertionError("unreachable")
 

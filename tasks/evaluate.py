@@ -20,12 +20,20 @@ from agent_r1.trajectory import GREEDY, Purpose, Trajectory
 from storage import trajectories
 from tasks.data import load_questions, question_ids
 from tasks.engine import sample_with
-from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
+from tasks.stage import RETRY_SECONDS, Connection, Receipt, RunContext, Work, run_stage, server_lost
 
 MODES: tuple[Purpose, ...] = ("greedy", "sampled")
 
 
-@task(name="evaluate", task_run_name="evaluate {iteration}", cache_policy=NO_CACHE, persist_result=False)
+@task(
+    name="evaluate",
+    task_run_name="evaluate {iteration}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    retries=len(RETRY_SECONDS),
+    retry_delay_seconds=RETRY_SECONDS,
+    retry_condition_fn=server_lost,
+)
 def evaluate(context: RunContext, iteration: int, prepared: Receipt, checkpoint: Receipt) -> Receipt:
     """Receipt: how many questions were answered in each mode."""
     inputs = {"prepared": dict(prepared), "checkpoint": dict(checkpoint)}

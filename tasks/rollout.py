@@ -10,7 +10,7 @@ from agent_r1.rollout import rollout as sample
 from storage import trajectories
 from tasks.data import load_questions, question_ids
 from tasks.engine import sample_with
-from tasks.stage import Receipt, RunContext, Work, run_stage
+from tasks.stage import RETRY_SECONDS, Receipt, RunContext, Work, run_stage, server_lost
 
 
 def shards(context: RunContext) -> int:
@@ -19,7 +19,15 @@ def shards(context: RunContext) -> int:
     return -(-settings.questions * settings.attempts // settings.shard_size)
 
 
-@task(name="rollout", task_run_name="rollout {iteration}.{shard}", cache_policy=NO_CACHE, persist_result=False)
+@task(
+    name="rollout",
+    task_run_name="rollout {iteration}.{shard}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    retries=len(RETRY_SECONDS),
+    retry_delay_seconds=RETRY_SECONDS,
+    retry_condition_fn=server_lost,
+)
 def rollout(context: RunContext, iteration: int, shard: int, prepared: Receipt, checkpoint: Receipt) -> Receipt:
     """Receipt: how many trajectories and sampled tokens. The weights are those of the checkpoint before."""
     inputs = {"prepared": dict(prepared), "checkpoint": dict(checkpoint)}

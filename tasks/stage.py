@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from agent_r1.errors import CheckpointError, RunError
+from agent_r1.errors import CheckpointError, EngineLostError, RunError
 from agent_r1.questions.records import Json
 from storage import checkpoints, metrics, stages
 from storage.database import DuckDBPyConnection as Connection
@@ -24,13 +24,35 @@ from storage.stages import StageRow
 from tasks.context import RunContext
 from tasks.versions import code_version, library_versions
 
-__all__ = ["Connection", "Receipt", "RunContext", "Work", "input_hash", "intact", "run_stage"]
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import State
+
+__all__ = [
+    "RETRY_SECONDS", "Connection", "Receipt", "RunContext", "Work", "input_hash", "intact", "run_stage", "server_lost"
+]  # fmt: skip
 
 Receipt: TypeAlias = Mapping[str, Json]
 """What a finished stage leaves for those that follow: ids, counts, paths. "files" maps the files that it promises,
 relative to the home, to their sha256, and folders with a manifest to the manifest's digest. No times, no pids."""
 
 log = logging.getLogger("agent_r1.stage")
+RETRY_SECONDS = [5.0, 30.0]
+"""How long Prefect waits before it tries a stage again whose vLLM server was lost."""
+
+
+def server_lost(_task: object, _task_run: object, state: State[Any]) -> bool:
+    """Whether a stage failed because a server that it needs is gone, which may come back; nothing else is tried again.
+
+    A store that is locked is waited for already, what MLflow misses is shown later, and all other errors would be
+    the same the next time.
+    """
+    try:
+        state.result()
+    except EngineLostError:
+        return True
+    except Exception:
+        return False
+    return False
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from flows.interruption import orderly
 from flows.terminal import console, say
 
 if TYPE_CHECKING:
+    from agent_r1.config import Config
     from flows.start import Begun
 
 QUICKSTART = "quickstart"
@@ -24,6 +25,9 @@ def train(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped configuration.")] = QUICKSTART,
     run: Annotated[str | None, typer.Option("--run", help="Name of the run. Default: the configuration's.")] = None,
     iterations: Annotated[int | None, typer.Option("--iterations", help="Iterations in total.")] = None,
+    more: Annotated[
+        int | None, typer.Option("--more", help="Iterations to add to those done; after a crash, what it left of them.")
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key.sub=value, instead of the file's.")] = None,
     start_from: Annotated[
         str | None, typer.Option("--from", help="RUN[@I]: start from another run's checkpoint.")
@@ -32,17 +36,23 @@ def train(
 ) -> None:
     """Train a run, or go on with the one of that name."""
     from agent_r1.config import load
+    from agent_r1.errors import ConfigError
     from flows.home import check_home, check_run_name
 
+    if more is not None and iterations is not None:
+        raise ConfigError("--more and --iterations: expected one of them; --iterations counts from the beginning")
     path = find_config(config)
     total = [] if iterations is None else [f"iterations={iterations}"]
     loaded = load(path, [*(settings or []), *total])
     name = check_run_name(path.stem if run is None else run)
     folder = check_home(home)
 
-    from flows.start import begin
+    from flows.start import begin, further
 
-    _train(folder, name, lambda: begin(folder, name, loaded, start_from))
+    def configured() -> Config:
+        return loaded if more is None else further(folder, name, loaded, more)
+
+    _train(folder, name, lambda: begin(folder, name, configured(), start_from))
 
 
 def resume(

@@ -26,7 +26,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Fakes]:
     def no_server(_home: Path, _meanwhile: Callable[[], object]) -> nullcontext[None]:
         return nullcontext()
 
-    def no_dead_runs(_tags: Sequence[str]) -> int:
+    def no_dead_runs(_tags: Sequence[str], _alive: object) -> int:
         return 0
 
     def install(fail_at: str = "") -> Fakes:

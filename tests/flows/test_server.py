@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sqlite3
@@ -75,10 +76,14 @@ def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "prefect" / "prefect.db") as con:
         states = [state for (state,) in con.execute("SELECT state_type FROM flow_run ORDER BY start_time")]
         tasks = con.execute("SELECT count(*) FROM task_run WHERE state_type = 'COMPLETED'").fetchone()[0]
-        tags = con.execute("SELECT DISTINCT tags FROM task_run").fetchall()
+        tags = {tag for (tag,) in con.execute("SELECT DISTINCT tags FROM task_run").fetchall()}
+        name = con.execute("SELECT name FROM flow_run ORDER BY start_time DESC LIMIT 1").fetchone()
     assert states == ["CRASHED", "COMPLETED"]
     assert tasks >= 16  # every stage of the second flow, skipped or not
-    assert tags == [("[]",)]  # each task with tags would ask the server for a slot, which takes longer than the task
+    assert {tuple(sorted(json.loads(tag))) for tag in tags} == {
+        ("run:a",), ("iteration:1", "run:a"), ("iteration:2", "run:a")
+    }  # fmt: skip
+    assert name == ("a: iterations 1 to 2",)
 
 
 def test_the_users_server_is_used_and_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prefect.states import Failed
 
 from agent_r1.config import parse
-from agent_r1.errors import RunError
+from agent_r1.errors import EngineError, EngineLostError, RunError
 from agent_r1.questions.records import Json
 from storage import checkpoints, metrics, stages
 from storage.metrics import MetricRow
 from storage.stages import StageRow
+from tasks.annotate import annotate
 from tasks.context import RunContext
-from tasks.stage import Connection, Receipt, Work, intact, run_stage
+from tasks.evaluate import evaluate
+from tasks.prepare import prepare
+from tasks.publish import publish
+from tasks.rollout import rollout
+from tasks.stage import Connection, Receipt, Work, intact, run_stage, server_lost
+from tasks.test import test as sampled_test
+from tasks.update import update
+from tasks.warm_start import warm_start
 
 
 class Script:
@@ -218,3 +227,17 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(fresh: Callable[[], RunCo
     run_stage(fresh(), "prepare", 0, {"a": 1, "b": {"x": 1, "y": 2}}, work)
     run_stage(fresh(), "prepare", 0, {"b": {"y": 2, "x": 1}, "a": 1}, work)
     assert work.times == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [(EngineLostError("gone"), True), (EngineError("refused"), False), (RunError("no"), False), (KeyError("x"), False)],
+)
+def test_only_a_stage_that_lost_a_server_is_tried_again(error: Exception, again: bool) -> None:
+    assert server_lost(None, None, Failed(data=error)) is again
+
+
+def test_only_stages_that_sample_are_tried_again() -> None:
+    every = (prepare, warm_start, rollout, annotate, update, evaluate, sampled_test, publish)
+    assert [each.name for each in every if each.retries] == ["rollout", "evaluate", "test"]
+    assert all(each.retry_condition_fn is server_lost for each in every if each.retries)
