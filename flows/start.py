@@ -115,6 +115,7 @@ def rewind(context: RunContext) -> str | None:
     Older ones may be missing by retention; they are read by nobody. CheckpointError where checkpoint 0, the reference
     of all updates, is damaged.
     """
+    checkpoints.clear_drafts(context.checkpoints)
     made = _checkpoints(context)
     last = max(made, default=0)
     whole = next((i for i in sorted(made, reverse=True) if _whole(context, made[i])), None)

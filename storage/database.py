@@ -204,7 +204,9 @@ def _create(path: Path) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.unlink(missing_ok=True)
+        for left_over in path.parent.glob(f".{path.name}.*"):  # of processes that were killed, and our own
+            if left_over.name.startswith(draft.name) or not _lives(left_over.name.split(".")[3]):
+                left_over.unlink(missing_ok=True)
         with duckdb.connect(str(draft), config=SETTINGS) as con:
             with _transaction(con):
                 con.execute(SCHEMA.read_text(encoding="utf-8"))
@@ -218,6 +220,16 @@ def _create(path: Path) -> None:
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _lives(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def _version(con: DuckDBPyConnection, path: Path) -> int:

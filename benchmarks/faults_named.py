@@ -1,0 +1,3 @@
+"""Named faults."""
+from __future__ import annotations
+NAMED: dict = {}

@@ -1,0 +1,113 @@
+"""Whether a home holds what the home of an undisturbed run holds: rows, weights, what MLflow shows, nothing else.
+
+Left out is what no two runs have in common: times (`*_at`, `*_seconds`, time/*), process ids, MLflow's run id. How a home
+came to be disturbed is left to the callers.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import duckdb
+
+from storage.files import sha256
+
+CLOCK = ("started_at", "finished_at", "created_at", "at", "pid", "mlflow_run_id")
+CLOCKED_METRICS = "key NOT LIKE 'time/%' AND key <> 'rollout/tokens_per_second'"
+TABLES = ("runs", "stages", "questions", "trajectories", "turns", "annotations", "credits", "metrics")
+DRAFTS = (".tmp-*", ".old-*", ".store.duckdb.*", "*.wal")
+GONE_SECONDS = 5.0
+
+Stage = tuple[str, int, int]
+
+
+def rows(home: Path, table: str, without: tuple[str, ...] = ()) -> list[tuple[object, ...]]:
+    """A table, in an order that does not hang on when its rows were made."""
+    with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
+        names = [row[0] for row in con.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall()]
+        columns = ", ".join(f'"{name}"::VARCHAR' for name in names if name not in (*CLOCK, *without))
+        where = f"WHERE {CLOCKED_METRICS}" if table == "metrics" else ""
+        return con.execute(f"SELECT {columns} FROM {table} {where} ORDER BY ALL").fetchall()
+
+
+def finished(home: Path) -> dict[Stage, tuple[object, object]]:
+    """When each finished stage began and ended, by name, iteration and shard."""
+    if not (home / "store.duckdb").exists():
+        return {}
+    with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
+        query = "SELECT stage, iteration, shard, started_at, finished_at FROM stages"
+        return {(row[0], row[1], row[2]): (row[3], row[4]) for row in con.execute(query).fetchall()}
+
+
+def shown_in_mlflow(home: Path) -> dict[tuple[str, int], list[float]]:
+    """Every value of every metric and step of the one run that MLflow shows, which has ended well."""
+    from storage.tracking import Tracker
+
+    with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
+        (run_id,) = con.execute("SELECT mlflow_run_id FROM runs").fetchone() or ("",)
+    client = Tracker(home).client
+    runs = client.search_runs([Tracker(home).experiment])
+    assert [run.info.run_id for run in runs] == [run_id], "expected one MLflow run for one run"
+    shown: dict[tuple[str, int], list[float]] = {}
+    for key in runs[0].data.metrics:
+        if not key.startswith("time/") and key != "rollout/tokens_per_second":
+            for point in client.get_metric_history(run_id, key):
+                shown.setdefault((key, point.step), []).append(point.value)
+    assert runs[0].info.status == "FINISHED", f"MLflow's run is {runs[0].info.status}"
+    return shown
+
+
+def left_over(home: Path) -> list[str]:
+    """Living processes whose command lines or environments name the home: Prefect's server is told of it there."""
+    command = ["ps", "axeww", "-o", "pid=,stat=,args="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, errors="replace").stdout
+    mine = str(os.getpid())
+    living = [line for line in listed.splitlines() if str(home) in line and not line.split()[1].startswith("Z")]
+    return [line for line in living if line.split()[0] != mine]
+
+
+def lasting(home: Path) -> list[str]:
+    """What of `left_over` is still there when processes had time to go."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while left_over(home) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left_over(home)
+
+
+def drafts(home: Path) -> list[str]:
+    """Files and folders that only a kill leaves behind."""
+    return sorted(str(path.relative_to(home)) for pattern in DRAFTS for path in home.rglob(pattern) if _ours(home, path))
+
+
+def _ours(home: Path, path: Path) -> bool:
+    return path.relative_to(home).parts[0] not in ("prefect", "mlartifacts")
+
+
+def weights(home: Path) -> dict[str, str]:
+    """The sha256 of all weights in all checkpoints."""
+    found = sorted((home / "runs").glob("*/checkpoints/*/**/*.safetensors"))
+    return {path.relative_to(home).as_posix(): sha256(path) for path in found}
+
+
+def differences(home: Path, undisturbed: Path, again: bool = False) -> list[str]:
+    """How the home differs from the undisturbed one, a line each. `again`: stages may have been done again."""
+    found = [
+        f"{table}: other rows"
+        for table in TABLES
+        if rows(home, table, ("attempt",) if again else ()) != rows(undisturbed, table, ("attempt",) if again else ())
+    ]
+    if weights(home) != weights(undisturbed):
+        found.append("other weights")
+    try:
+        shown = shown_in_mlflow(home)
+    except AssertionError as error:
+        found.append(str(error))
+    else:
+        found += [f"MLflow: {len(values)} values of {key}" for key, values in shown.items() if len(values) != 1]
+        if shown != shown_in_mlflow(undisturbed):
+            found.append("MLflow: other values")
+    found += [f"left over: {draft}" for draft in drafts(home)]
+    return [*found, *(f"a process is left over: {line}" for line in lasting(home))]
