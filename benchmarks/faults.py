@@ -17,12 +17,16 @@ from pathlib import Path
 
 from agent_r1.questions.records import Json
 from benchmarks import faults_kills
-from benchmarks.faults_named import NAMED
+from benchmarks.faults_damage import DAMAGE
+from benchmarks.faults_surroundings import SURROUNDINGS
 from benchmarks.faults_table import table
+from flows.server import prefect_server
 from tasks.versions import code_version, machine
 
 HERE = Path(__file__).parent
 KILLS = "kills"
+ALONE = 3  # each third run that is killed has its own Prefect server, which takes most of the time of a short run
+NAMED = {**DAMAGE, **SURROUNDINGS}
 
 
 def main() -> int:
@@ -64,17 +68,22 @@ def _kill(asked: argparse.Namespace) -> None:
     lasted = faults_kills.lasted(calm)
     known = {(one["seed"], one["run"]) for one in _read(asked.results / "kills.jsonl")}
     meant = number = 0
-    while meant < asked.kills:
-        kills = faults_kills.drawn(asked.seed, number, lasted)
-        meant += len(kills)
-        if number % asked.parts == asked.part and (asked.seed, number) not in known:
-            home = asked.work / f"killed-{number}"
-            shutil.rmtree(home, ignore_errors=True)
-            found = faults_kills.killed_and_finished(home, kills, calm)
-            _write(asked.results / "kills.jsonl", {"seed": asked.seed, "run": number, **found})
-            if not found["wrong"]:
-                shutil.rmtree(home)
-        number += 1
+    with prefect_server(asked.work) as url:
+        standing, alone = faults_kills.Forks(asked.work, url), faults_kills.Forks(asked.work)
+        while meant < asked.kills:
+            kills = faults_kills.drawn(asked.seed, number, lasted)
+            meant += len(kills)
+            if number % asked.parts == asked.part and (asked.seed, number) not in known:
+                home = asked.work / f"killed-{number}"
+                shutil.rmtree(home, ignore_errors=True)
+                forks = standing if number % ALONE else alone
+                found = faults_kills.killed_and_finished(home, kills, calm, forks)
+                _write(asked.results / "kills.jsonl", {"seed": asked.seed, "run": number, **found})
+                if not found["wrong"]:
+                    shutil.rmtree(home)
+            number += 1
+        standing.close()
+        alone.close()
 
 
 def _damage(name: str, asked: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ How a process is killed is kill_driver.py's, what is compared likeness.py's, wha
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from agent_r1.questions.records import Json
 from benchmarks import kill_driver
@@ -25,10 +27,11 @@ SMALL = (
     "threads=1", "iterations=2", "keep_checkpoints=[all]", "model.tiny.width=32", "model.tiny.layers=1",
     "model.tiny.heads=2", "world.warm_start=60", "world.train=40", "world.validation=12", "world.test=8",
     "warm_start.curriculum_steps=2", "warm_start.steps=4", "warm_start.sloppy_steps=2", "rollout.questions=8",
-    "rollout.shard_size=8", "rollout.max_turns=3", "ppo.minibatches=2", "evaluation.questions=6", "evaluation.test=true",
+    "rollout.shard_size=4", "rollout.max_turns=3", "ppo.minibatches=2", "evaluation.questions=6",
+    "evaluation.test=true",
 )  # fmt: skip
-SHARDS = ITERATIONS = 2
-KILLS_A_RUN = 4
+ITERATIONS = 2
+NEVER = ("none", "0", "0", "0")  # no stage has this name
 UPDATES: tuple[Stage, ...] = (("warm_start", 0, 0), ("update", 1, 0), ("update", 2, 0))
 CHECKPOINT = (
     ("before trainer.pt", 1), ("while syncing files", 9), ("before the manifest", 7), ("after the renames", 2),
@@ -37,6 +40,9 @@ COMMIT = (("before the receipt", 1), ("at the commit", 1), ("after the commit", 
 AT_COMMIT = 0.006  # seconds after the last row: the commit and the closing of the file take about as long
 ASKED = {0: 60, 1: 25, 2: 25}  # how often a publish of the iteration asks MLflow, at least
 ASKING = 0.02  # seconds after the question was put: the answer takes about as long
+
+
+Ended: TypeAlias = "subprocess.CompletedProcess[str]"
 
 
 @dataclass(frozen=True, order=True)
@@ -105,14 +111,14 @@ def train(home: Path) -> list[str]:
     return ["train", "quickstart", "--run", RUN, "--home", str(home), *(f"--set={each}" for each in SMALL)]
 
 
-def run(arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def run(arguments: Sequence[str], **environment: str) -> Ended:
     """A process of the command line, or of what `arguments` say after python."""
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, timeout=600
     )
 
 
-def cli(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def cli(*arguments: str, **environment: str) -> Ended:
     """The command line in a process of its own."""
     return run(["-m", "flows.cli", *arguments], **environment)
 
@@ -132,7 +138,39 @@ def lasted(home: Path) -> dict[Stage, float]:
     return {key: (end - start).total_seconds() for key, (start, end) in finished(home).items()}  # type: ignore[operator]
 
 
-def killed_and_finished(home: Path, kills: Sequence[Kill], calm: Path) -> dict[str, Json]:
+class Forks:
+    """Processes of the command line that need not import anything: forked from one that has.
+
+    With the address of a Prefect server, they do not start one of their own.
+    """
+
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self._out, self._err = folder / "forked.out", folder / "forked.err"
+        environment = {**os.environ, **({} if url is None else {"PREFECT_API_URL": url})}
+        self._server = subprocess.Popen(
+            [sys.executable, "-P", str(DRIVER), "serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def run(self, kill: Sequence[str], arguments: Sequence[str], **environment: str) -> Ended:
+        """The command line, killed as kill_driver.py's arguments say."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        asked = {"arguments": [*kill, "--", *arguments], "environment": environment}
+        line = json.dumps({**asked, "out": str(self._out), "err": str(self._err)})
+        print(line, file=self._server.stdin, flush=True)
+        code = int(self._server.stdout.readline())
+        return subprocess.CompletedProcess(arguments, code, self._out.read_text(), self._err.read_text())
+
+    def close(self) -> None:
+        """The process that has imported everything goes."""
+        self._server.communicate()
+
+
+def killed_and_finished(home: Path, kills: Sequence[Kill], calm: Path, forks: Forks) -> dict[str, Json]:
     """Kill a run so many times, let it go on to its end, and say what each kill hit and what differs then."""
     notes = home.with_suffix(".notes")
     hits: list[Json] = []
@@ -141,8 +179,10 @@ def killed_and_finished(home: Path, kills: Sequence[Kill], calm: Path) -> dict[s
     for kill in kills:
         before = finished(home)
         notes.write_text("")
-        arguments = ["-P", str(DRIVER), *kill.arguments, "--", *train(home)]
-        ended = run(arguments, KILL_NOTES=str(notes))
+        if kill.position < 0:  # its start, too, is what may be hit
+            ended = run(["-P", str(DRIVER), *kill.arguments, "--", *train(home)], KILL_NOTES=str(notes))
+        else:
+            ended = forks.run(kill.arguments, train(home), KILL_NOTES=str(notes))
         struck = ended.returncode == -9
         hits.append({"kill": asdict(kill), "stage": kill.stage, "struck": struck, "hit": hit(notes.read_text())})
         if not struck and ended.returncode != 0:
@@ -150,7 +190,7 @@ def killed_and_finished(home: Path, kills: Sequence[Kill], calm: Path) -> dict[s
         wrong += [f"a process is left over: {line[:200]}" for line in lasting(home)]
         after = finished(home)
         wrong += [f"{key} was done again or lost" for key, when in before.items() if after.get(key) != when]
-    ended = cli(*train(home))
+    ended = forks.run(NEVER, train(home))
     if ended.returncode != 0:
         wrong.append(f"going on ended with {ended.returncode}: {ended.stderr[-300:]}")
     else:

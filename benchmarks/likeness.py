@@ -1,7 +1,7 @@
 """Whether a home holds what the home of an undisturbed run holds: rows, weights, what MLflow shows, nothing else.
 
-Left out is what no two runs have in common: times (`*_at`, `*_seconds`, time/*), process ids, MLflow's run id. How a home
-came to be disturbed is left to the callers.
+Left out is what no two runs have in common: times (`*_at`, `*_seconds`, time/*), process ids, MLflow's run id. How a
+home came to be disturbed is left to the callers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ GONE_SECONDS = 5.0
 Stage = tuple[str, int, int]
 
 
-def rows(home: Path, table: str, without: tuple[str, ...] = ()) -> list[tuple[object, ...]]:
-    """A table, in an order that does not hang on when its rows were made."""
+def rows(home: Path, table: str, without: tuple[str, ...] = (), run: str = "") -> list[tuple[object, ...]]:
+    """A table, or one run's part of it, in an order that does not hang on when its rows were made."""
     with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
         names = [row[0] for row in con.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall()]
         columns = ", ".join(f'"{name}"::VARCHAR' for name in names if name not in (*CLOCK, *without))
-        where = f"WHERE {CLOCKED_METRICS}" if table == "metrics" else ""
+        where = f"WHERE {CLOCKED_METRICS if table == 'metrics' else 'true'}"
+        where += f" AND run = '{run}'" if run and "run" in names else ""
         return con.execute(f"SELECT {columns} FROM {table} {where} ORDER BY ALL").fetchall()
 
 
@@ -42,15 +43,15 @@ def finished(home: Path) -> dict[Stage, tuple[object, object]]:
         return {(row[0], row[1], row[2]): (row[3], row[4]) for row in con.execute(query).fetchall()}
 
 
-def shown_in_mlflow(home: Path) -> dict[tuple[str, int], list[float]]:
-    """Every value of every metric and step of the one run that MLflow shows, which has ended well."""
+def shown_in_mlflow(home: Path, run: str = "") -> dict[tuple[str, int], list[float]]:
+    """Every value of every metric and step of the one run that MLflow shows (of that name), which has ended well."""
     from storage.tracking import Tracker
 
     with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
-        (run_id,) = con.execute("SELECT mlflow_run_id FROM runs").fetchone() or ("",)
+        (run_id,) = con.execute("SELECT mlflow_run_id FROM runs WHERE ? IN ('', run)", [run]).fetchone() or ("",)
     client = Tracker(home).client
-    runs = client.search_runs([Tracker(home).experiment])
-    assert [run.info.run_id for run in runs] == [run_id], "expected one MLflow run for one run"
+    runs = [one for one in client.search_runs([Tracker(home).experiment]) if run in ("", one.info.run_name)]
+    assert [one.info.run_id for one in runs] == [run_id], "expected one MLflow run for one run"
     shown: dict[tuple[str, int], list[float]] = {}
     for key in runs[0].data.metrics:
         if not key.startswith("time/") and key != "rollout/tokens_per_second":
@@ -79,35 +80,41 @@ def lasting(home: Path) -> list[str]:
 
 def drafts(home: Path) -> list[str]:
     """Files and folders that only a kill leaves behind."""
-    return sorted(str(path.relative_to(home)) for pattern in DRAFTS for path in home.rglob(pattern) if _ours(home, path))
+    return sorted(
+        str(path.relative_to(home)) for pattern in DRAFTS for path in home.rglob(pattern) if _ours(home, path)
+    )
 
 
 def _ours(home: Path, path: Path) -> bool:
     return path.relative_to(home).parts[0] not in ("prefect", "mlartifacts")
 
 
-def weights(home: Path) -> dict[str, str]:
+def weights(home: Path, run: str = "") -> dict[str, str]:
     """The sha256 of all weights in all checkpoints."""
-    found = sorted((home / "runs").glob("*/checkpoints/*/**/*.safetensors"))
+    found = sorted((home / "runs").glob(f"{run or '*'}/checkpoints/*/**/*.safetensors"))
     return {path.relative_to(home).as_posix(): sha256(path) for path in found}
 
 
-def differences(home: Path, undisturbed: Path, again: bool = False) -> list[str]:
-    """How the home differs from the undisturbed one, a line each. `again`: stages may have been done again."""
+def differences(home: Path, undisturbed: Path, run: str = "", again: bool = False) -> list[str]:
+    """How the home (or that run in it) differs from the undisturbed one, a line each.
+
+    `again`: finished stages may have been done again, which only their number of attempts shows.
+    """
+    without = ("attempt",) if again else ()
     found = [
         f"{table}: other rows"
         for table in TABLES
-        if rows(home, table, ("attempt",) if again else ()) != rows(undisturbed, table, ("attempt",) if again else ())
+        if rows(home, table, without, run) != rows(undisturbed, table, without, run)
     ]
-    if weights(home) != weights(undisturbed):
+    if weights(home, run) != weights(undisturbed, run):
         found.append("other weights")
     try:
-        shown = shown_in_mlflow(home)
+        shown = shown_in_mlflow(home, run)
     except AssertionError as error:
         found.append(str(error))
     else:
         found += [f"MLflow: {len(values)} values of {key}" for key, values in shown.items() if len(values) != 1]
-        if shown != shown_in_mlflow(undisturbed):
+        if shown != shown_in_mlflow(undisturbed, run):
             found.append("MLflow: other values")
     found += [f"left over: {draft}" for draft in drafts(home)]
     return [*found, *(f"a process is left over: {line}" for line in lasting(home))]

@@ -43,6 +43,7 @@ KILLS = (
     ("publish", 2, 0),
 )
 
+
 @dataclass(frozen=True)
 class Undisturbed:
     """The run that nobody killed."""
