@@ -1,6 +1,6 @@
 """Named faults: what each is done to, what is right after it, and how that is judged.
 
-Which there are is left to faults_damage.py (what lies in a home) and faults_surroundings.py (what is around a run), what
+Which there are is left to faults_damage.py (in a home) and faults_surroundings.py (around a run), what
 is compared to likeness.py.
 """
 

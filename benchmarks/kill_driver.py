@@ -151,7 +151,7 @@ def read(arguments: list[str]) -> tuple[Aim, list[str]]:
 
 
 def serve() -> int:
-    """A process for each line of standard input; its return code, as subprocess has it, is printed when it has ended."""
+    """A process for each line of standard input; its return code is printed when it has ended."""
     for name in ("flows.training", "flows.reports", "storage.tracking", "tasks.engine", "prefect.events.worker"):
         import_module(name)
     for line in sys.stdin:
