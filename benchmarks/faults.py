@@ -38,9 +38,11 @@ def main() -> int:
     if not asked.table:
         if KILLS in names:
             _kill(asked)
+        forks = faults_kills.Forks(asked.work)
         for place, name in enumerate(NAMED):
             if name in names and place % asked.parts == asked.part:
-                _damage(name, asked)
+                _damage(name, asked, forks)
+        forks.close()
     lines, wrong = table(_read(asked.results / "kills.jsonl"), _read(asked.results / "named.jsonl"), NAMED)
     print("\n".join(lines))
     return 1 if wrong else 0
@@ -86,7 +88,7 @@ def _kill(asked: argparse.Namespace) -> None:
         alone.close()
 
 
-def _damage(name: str, asked: argparse.Namespace) -> None:
+def _damage(name: str, asked: argparse.Namespace, forks: faults_kills.Forks) -> None:
     if any(one["fault"] == name for one in _read(asked.results / "named.jsonl")):
         return
     calm = faults_kills.undisturbed(asked.work)
@@ -94,7 +96,7 @@ def _damage(name: str, asked: argparse.Namespace) -> None:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     begun = time.monotonic()
-    seen = NAMED[name].do(place, calm)
+    seen = NAMED[name].do(place, calm, forks)
     _write(asked.results / "named.jsonl", {"fault": name, **seen, "seconds": time.monotonic() - begun})
     if not seen["wrong"]:
         shutil.rmtree(place)

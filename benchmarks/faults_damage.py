@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks.faults_kills import RUN, cli, train
+from benchmarks.faults_kills import NEVER, RUN, train
 from benchmarks.faults_named import COMMITTED, HALF, Case, Fault
 
 PARTS = ("policy/model.safetensors", "value_head.safetensors", "trainer.pt", "policy/config.json", "manifest.json")
@@ -128,7 +128,7 @@ def store_gone(case: Case) -> None:
     for path in home.glob("store.duckdb*"):
         path.unlink()
     case.clear(case.resume(), "resume", (f"no run '{RUN}'",))
-    case.same(cli(*train(home)), "train")
+    case.same(case.forks.run(NEVER, train(home)), "train")
 
 
 def older(case: Case) -> None:

@@ -146,7 +146,8 @@ class Forks:
 
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self._out, self._err = folder / "forked.out", folder / "forked.err"
-        environment = {**os.environ, **({} if url is None else {"PREFECT_API_URL": url})}
+        quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL"}  # as runs have it, but Prefect is imported before they say so
+        environment = {**os.environ, **quiet, **({} if url is None else {"PREFECT_API_URL": url})}
         self._server = subprocess.Popen(
             [sys.executable, "-P", str(DRIVER), "serve"],
             stdin=subprocess.PIPE,

@@ -7,8 +7,10 @@ home came to be disturbed is left to the callers.
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -20,6 +22,7 @@ CLOCKED_METRICS = "key NOT LIKE 'time/%' AND key <> 'rollout/tokens_per_second'"
 TABLES = ("runs", "stages", "questions", "trajectories", "turns", "annotations", "credits", "metrics")
 DRAFTS = (".tmp-*", ".old-*", ".store.duckdb.*", "*.wal")
 GONE_SECONDS = 5.0
+EXPERIMENT = "agent-r1"
 
 Stage = tuple[str, int, int]
 
@@ -44,20 +47,27 @@ def finished(home: Path) -> dict[Stage, tuple[object, object]]:
 
 
 def shown_in_mlflow(home: Path, run: str = "") -> dict[tuple[str, int], list[float]]:
-    """Every value of every metric and step of the one run that MLflow shows (of that name), which has ended well."""
-    from storage.tracking import Tracker
+    """Every value of every metric and step of the one run that MLflow shows (of that name), which has ended well.
 
+    Read from MLflow's file as it lies there: a client of MLflow keeps a file open, also one that was replaced.
+    """
     with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
         (run_id,) = con.execute("SELECT mlflow_run_id FROM runs WHERE ? IN ('', run)", [run]).fetchone() or ("",)
-    client = Tracker(home).client
-    runs = [one for one in client.search_runs([Tracker(home).experiment]) if run in ("", one.info.run_name)]
-    assert [one.info.run_id for one in runs] == [run_id], "expected one MLflow run for one run"
+    with closing(sqlite3.connect(f"{(home / 'mlflow.db').as_uri()}?mode=ro", uri=True)) as con:
+        living = con.execute(
+            "SELECT run_uuid, status FROM runs JOIN experiments USING (experiment_id) WHERE experiments.name = ? "
+            "AND runs.lifecycle_stage = 'active' AND ? IN ('', runs.name)",
+            [EXPERIMENT, run],
+        ).fetchall()
+        points = con.execute(
+            "SELECT key, step, CASE WHEN is_nan THEN NULL ELSE value END FROM metrics WHERE run_uuid = ? "
+            "AND key NOT LIKE 'time/%' AND key <> 'rollout/tokens_per_second'",
+            [run_id],
+        ).fetchall()
+    assert living == [(run_id, "FINISHED")], f"expected one finished MLflow run, {run_id}, found {living}"
     shown: dict[tuple[str, int], list[float]] = {}
-    for key in runs[0].data.metrics:
-        if not key.startswith("time/") and key != "rollout/tokens_per_second":
-            for point in client.get_metric_history(run_id, key):
-                shown.setdefault((key, point.step), []).append(point.value)
-    assert runs[0].info.status == "FINISHED", f"MLflow's run is {runs[0].info.status}"
+    for key, step, value in points:
+        shown.setdefault((key, step), []).append(value)
     return shown
 
 
@@ -110,7 +120,7 @@ def differences(home: Path, undisturbed: Path, run: str = "", again: bool = Fals
         found.append("other weights")
     try:
         shown = shown_in_mlflow(home, run)
-    except AssertionError as error:
+    except (AssertionError, sqlite3.Error) as error:
         found.append(str(error))
     else:
         found += [f"MLflow: {len(values)} values of {key}" for key, values in shown.items() if len(values) != 1]

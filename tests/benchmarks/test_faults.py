@@ -11,7 +11,7 @@ import pytest
 from benchmarks import faults_named, likeness
 from benchmarks.faults import NAMED
 from benchmarks.faults_damage import cut, flip
-from benchmarks.faults_kills import drawn, hit
+from benchmarks.faults_kills import Forks, drawn, hit
 from benchmarks.faults_named import Case, Ended, Fault
 from benchmarks.faults_table import table
 from benchmarks.likeness import differences
@@ -83,13 +83,25 @@ def test_a_process_that_names_the_home_in_its_environment_is_left_over(tmp_path:
         process.kill()
 
 
+class NoForks(Forks):
+    """No process at all."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def case_in(folder: Path) -> Case:
+    """A case of which only the judging is used."""
+    return Case(folder, folder, NoForks())
+
+
 def ended(code: int, error: str = "") -> Ended:
     """A process that ended so."""
     return subprocess.CompletedProcess([], code, "", error)
 
 
 def test_an_error_is_clear_where_it_is_one_line_that_says_what_it_has_to(tmp_path: Path) -> None:
-    case = Case(tmp_path, tmp_path)
+    case = case_in(tmp_path)
     case.clear(ended(1, "agent-r1: x: damaged; restore it\n"), "x", ("x", "restore"))
     assert (case.wrong, case.seen) == ([], ["exit 1: x: damaged; restore it"])
     for bad in (
@@ -98,14 +110,14 @@ def test_an_error_is_clear_where_it_is_one_line_that_says_what_it_has_to(tmp_pat
         ended(1, "agent-r1: x: damaged\n"),
         ended(1, ""),
     ):
-        case = Case(tmp_path, tmp_path)
+        case = case_in(tmp_path)
         case.clear(bad, "x", ("x", "restore"))
         assert case.wrong, bad
 
 
 def test_a_run_that_goes_on_to_something_else_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults_named, "differences", lambda *_, **__: ["other weights"])
-    case = Case(tmp_path, tmp_path)
+    case = case_in(tmp_path)
     case.same(ended(0), "x")
     case.same(ended(1, "agent-r1: no"), "y")
     assert case.wrong == ["x: other weights", "y: ended with 1: agent-r1: no"]
