@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +30,19 @@ ALONE = 3  # each third run that is killed has its own Prefect server, which tak
 NAMED = {**DAMAGE, **SURROUNDINGS}
 
 
+@dataclass(frozen=True)
+class Servers:
+    """Where processes are forked from: those that use a Prefect server that stands, and those that start their own."""
+
+    standing: faults_kills.Forks
+    alone: faults_kills.Forks
+
+    def close(self) -> None:
+        """Both go."""
+        self.standing.close()
+        self.alone.close()
+
+
 def main() -> int:
     """Do what is not done, print the table; 1 where something was lost, doubled, unclear or left over."""
     asked = _arguments()
@@ -36,13 +50,14 @@ def main() -> int:
     asked.results.mkdir(parents=True, exist_ok=True)
     names = asked.only or [KILLS, *NAMED]
     if not asked.table:
-        if KILLS in names:
-            _kill(asked)
-        forks = faults_kills.Forks(asked.work)
-        for place, name in enumerate(NAMED):
-            if name in names and place % asked.parts == asked.part:
-                _damage(name, asked, forks)
-        forks.close()
+        with prefect_server(asked.work) as url:
+            servers = Servers(faults_kills.Forks(asked.work, url), faults_kills.Forks(asked.work))
+            if KILLS in names:
+                _kill(asked, servers)
+            for place, name in enumerate(NAMED):
+                if name in names and place % asked.parts == asked.part:
+                    _damage(name, asked, servers)
+            servers.close()
     lines, wrong = table(_read(asked.results / "kills.jsonl"), _read(asked.results / "named.jsonl"), NAMED)
     print("\n".join(lines))
     return 1 if wrong else 0
@@ -65,30 +80,26 @@ def _arguments() -> argparse.Namespace:
     return asked
 
 
-def _kill(asked: argparse.Namespace) -> None:
+def _kill(asked: argparse.Namespace, servers: Servers) -> None:
     calm = faults_kills.undisturbed(asked.work)
     lasted = faults_kills.lasted(calm)
     known = {(one["seed"], one["run"]) for one in _read(asked.results / "kills.jsonl")}
     meant = number = 0
-    with prefect_server(asked.work) as url:
-        standing, alone = faults_kills.Forks(asked.work, url), faults_kills.Forks(asked.work)
-        while meant < asked.kills:
-            kills = faults_kills.drawn(asked.seed, number, lasted)
-            meant += len(kills)
-            if number % asked.parts == asked.part and (asked.seed, number) not in known:
-                home = asked.work / f"killed-{number}"
-                shutil.rmtree(home, ignore_errors=True)
-                forks = standing if number % ALONE else alone
-                found = faults_kills.killed_and_finished(home, kills, calm, forks)
-                _write(asked.results / "kills.jsonl", {"seed": asked.seed, "run": number, **found})
-                if not found["wrong"]:
-                    shutil.rmtree(home)
-            number += 1
-        standing.close()
-        alone.close()
+    while meant < asked.kills:
+        kills = faults_kills.drawn(asked.seed, number, lasted)
+        meant += len(kills)
+        if number % asked.parts == asked.part and (asked.seed, number) not in known:
+            home = asked.work / f"killed-{number}"
+            shutil.rmtree(home, ignore_errors=True)
+            forks = servers.standing if number % ALONE else servers.alone
+            found = faults_kills.killed_and_finished(home, kills, calm, forks)
+            _write(asked.results / "kills.jsonl", {"seed": asked.seed, "run": number, **found})
+            if not found["wrong"]:
+                shutil.rmtree(home)
+        number += 1
 
 
-def _damage(name: str, asked: argparse.Namespace, forks: faults_kills.Forks) -> None:
+def _damage(name: str, asked: argparse.Namespace, servers: Servers) -> None:
     if any(one["fault"] == name for one in _read(asked.results / "named.jsonl")):
         return
     calm = faults_kills.undisturbed(asked.work)
@@ -96,7 +107,7 @@ def _damage(name: str, asked: argparse.Namespace, forks: faults_kills.Forks) -> 
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     begun = time.monotonic()
-    seen = NAMED[name].do(place, calm, forks)
+    seen = NAMED[name].do(place, calm, servers.alone if NAMED[name].alone else servers.standing)
     _write(asked.results / "named.jsonl", {"fault": name, **seen, "seconds": time.monotonic() - begun})
     if not seen["wrong"]:
         shutil.rmtree(place)

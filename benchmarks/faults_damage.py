@@ -202,6 +202,6 @@ DAMAGE = {
     "store of a newer schema": Fault("refused, untouched", newer),
     "MLflow deleted": Fault("same result, shown again", mlflow_gone),
     "MLflow damaged": Fault("same result, or an error that says what to do, then same result", mlflow_damaged),
-    "Prefect damaged": Fault("same result, or an error that says what to do, then same result", prefect_damaged),
+    "Prefect damaged": Fault("same result, or an error that says what to do, then same result", prefect_damaged, True),
 }
 """Faults of what lies in a home, by name."""

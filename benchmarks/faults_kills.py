@@ -111,10 +111,19 @@ def train(home: Path) -> list[str]:
     return ["train", "quickstart", "--run", RUN, "--home", str(home), *(f"--set={each}" for each in SMALL)]
 
 
+def without_prefect() -> dict[str, str]:
+    """The environment, without what says that there is a Prefect server already."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT")}
+
+
 def run(arguments: Sequence[str], **environment: str) -> Ended:
     """A process of the command line, or of what `arguments` say after python."""
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, timeout=600
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env={**without_prefect(), **environment},
+        timeout=600,
     )
 
 
@@ -147,7 +156,7 @@ class Forks:
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self._out, self._err = folder / "forked.out", folder / "forked.err"
         quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL"}  # as runs have it, but Prefect is imported before they say so
-        environment = {**os.environ, **quiet, **({} if url is None else {"PREFECT_API_URL": url})}
+        environment = {**without_prefect(), **quiet, **({} if url is None else {"PREFECT_API_URL": url})}
         self._server = subprocess.Popen(
             [sys.executable, "-P", str(DRIVER), "serve"],
             stdin=subprocess.PIPE,

@@ -110,6 +110,8 @@ class Fault:
 
     expected: str
     play: Callable[[Case], None]
+    alone: bool = False
+    """Whether its processes need a Prefect server of their own, whose records lie in the home."""
 
     def do(self, folder: Path, calm: Path, forks: Forks) -> dict[str, Json]:
         """Make the fault and judge what follows."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.faults_kills import DRIVER, NEVER, RUN, Ended, cli, run, train
+from benchmarks.faults_kills import DRIVER, NEVER, RUN, Ended, cli, run, train, without_prefect
 from benchmarks.faults_named import HALF, Case, Fault, Skipped
 from benchmarks.likeness import lasting
 
@@ -130,7 +130,11 @@ def _met(
     notes.write_text("")
     command = [*before, sys.executable, "-c", HEARING, *NEVER, "--", *arguments]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "KILL_NOTES": str(notes)}
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**without_prefect(), "KILL_NOTES": str(notes)},
     )
     while f"begin {stage}" not in notes.read_text() and process.poll() is None:
         time.sleep(0.002)
@@ -163,7 +167,9 @@ def together(case: Case) -> None:
     other = [each.replace(RUN, "other") if each == RUN else each for each in train(home)]
     commands = [["-m", "flows.cli", *train(home)], ["-m", "flows.cli", *other], *([["-c", READER, str(home), "4"]] * 2)]
     processes = [
-        subprocess.Popen([sys.executable, *each], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, *each], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=without_prefect()
+        )
         for each in commands
     ]
     said = [process.communicate(timeout=300) for process in processes]
@@ -228,7 +234,7 @@ def pipes(case: Case) -> None:
     for what, end in (("| head -1", "| head -1"), ("closed", "<&- >&-"), ("all closed", "<&- >&- 2>&-")):
         home = case.fresh(HALF)
         shell = ["bash", "-o", "pipefail", "-c", f"{command} --home '{home}' {end}"]
-        ended = subprocess.run(shell, capture_output=True, text=True, timeout=300)
+        ended = subprocess.run(shell, capture_output=True, text=True, timeout=300, env=without_prefect())
         if "Traceback" in ended.stderr or "Exception" in ended.stderr:
             case.wrong.append(f"{what}: {ended.stderr[-400:]}")
         case.wrong += [f"{what}: a process is left over: {each}" for each in lasting(home)]
@@ -247,8 +253,10 @@ def odd_path(case: Case) -> None:
 
 
 SURROUNDINGS = {
-    "disk full": Fault("an error that says so; with room again: same result", disk_full),
-    "home read-only from the start": Fault("an error that says so, exit 2; writable again: same result", read_only),
+    "disk full": Fault("an error that says so; with room again: same result", disk_full, True),
+    "home read-only from the start": Fault(
+        "an error that says so, exit 2; writable again: same result", read_only, True
+    ),
     "home stops being writable": Fault("an error that says so; writable again: same result", forbidden),
     "clock goes back a day": Fault("same result, one value a step", yesterday),
     "two runs and readers at once": Fault("all end, same result", together),
