@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 import urllib.error
 import urllib.request
@@ -41,6 +42,7 @@ LONGEST_DIGEST = 36
 PARAMS_A_BATCH = 100
 METRICS_A_BATCH = 1000
 PROBE_SECONDS = 5.0
+DAMAGE = re.compile("malformed|not a database|disk I/O|no such table|Can't locate revision")
 LOCK_WAIT = 120.0  # seconds, on top of the 20 that MLflow itself waits each time
 
 for name in ("mlflow", "alembic"):
@@ -233,6 +235,8 @@ class Tracker:
             except Exception as error:  # a boundary: errors of SQLAlchemy, alembic and requests come through MLflow
                 if "database is locked" not in str(error) or time.monotonic() > deadline:
                     said = f"MLflow at {self.uri}: {' '.join(str(error).split())}"
+                    if self.own and DAMAGE.search(said):
+                        said += ". It is only a view: delete mlflow.db and mlartifacts, then all is shown anew"
                     raise StoreError(without_login(said)) from error
             time.sleep(0.2)
 
