@@ -137,7 +137,7 @@ def _met(
         env={**without_prefect(), "KILL_NOTES": str(notes)},
     )
     while f"begin {stage}" not in notes.read_text() and process.poll() is None:
-        time.sleep(0.002)
+        time.sleep(0.01)
     if process.poll() is None:
         os.kill(process.pid, signal.SIGSTOP)
         meet(process.pid)

@@ -226,6 +226,14 @@ def test_a_flipped_byte_in_the_last_checkpoint_goes_back_and_removes_it(tmp_path
     assert checkpoints.finished(context.checkpoints) == [0, 1, 2]
 
 
+def test_what_a_kill_left_between_the_checkpoints_goes(tmp_path: Path) -> None:
+    context = computed(tmp_path, "a", 1)
+    for name in (".tmp-00000", ".old-00001"):
+        (context.checkpoints / name / "policy").mkdir(parents=True)
+    assert rewind(context) is None
+    assert sorted(path.name for path in context.checkpoints.iterdir()) == ["00000", "00001"]
+
+
 def test_a_flipped_byte_in_the_reference_says_what_to_do(tmp_path: Path) -> None:
     context = computed(tmp_path, "a", 2)
     flip(weights(context, 0))
