@@ -31,6 +31,7 @@ SMALL = (
     "evaluation.test=true",
 )  # fmt: skip
 ITERATIONS = 2
+QUIET = {"PREFECT_LOGGING_LEVEL": "CRITICAL"}  # as runs have it; here Prefect is imported before they can say so
 NEVER = ("none", "0", "0", "0")  # no stage has this name
 UPDATES: tuple[Stage, ...] = (("warm_start", 0, 0), ("update", 1, 0), ("update", 2, 0))
 CHECKPOINT = (
@@ -155,8 +156,7 @@ class Forks:
 
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self._out, self._err = folder / "forked.out", folder / "forked.err"
-        quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL"}  # as runs have it, but Prefect is imported before they say so
-        environment = {**without_prefect(), **quiet, **({} if url is None else {"PREFECT_API_URL": url})}
+        environment = {**without_prefect(), **QUIET, **({} if url is None else {"PREFECT_API_URL": url})}
         self._server = subprocess.Popen(
             [sys.executable, "-P", str(DRIVER), "serve"],
             stdin=subprocess.PIPE,

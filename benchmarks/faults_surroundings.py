@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.faults_kills import DRIVER, NEVER, RUN, Ended, cli, run, train, without_prefect
+from benchmarks.faults_kills import DRIVER, NEVER, QUIET, RUN, Ended, cli, run, train, without_prefect
 from benchmarks.faults_named import HALF, Case, Fault, Skipped
 from benchmarks.likeness import lasting
 
@@ -134,7 +134,7 @@ def _met(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**without_prefect(), "KILL_NOTES": str(notes)},
+        env={**without_prefect(), **QUIET, "KILL_NOTES": str(notes)},
     )
     while f"begin {stage}" not in notes.read_text() and process.poll() is None:
         time.sleep(0.01)
