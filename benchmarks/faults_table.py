@@ -9,7 +9,8 @@ from benchmarks.faults_named import Fault
 from tasks.context import STAGES
 
 HEAD = ["| fault | where | times | expected | seen |", "|---|---|---|---|---|"]
-SAME = "same rows, same weights, one value per metric and iteration, nothing left over"
+SAME = "same result"
+LONGEST = 60  # letters of what was seen
 Found = Mapping[str, Any]
 
 
@@ -28,7 +29,11 @@ def table(kills: Sequence[Found], named: Sequence[Found], faults: Mapping[str, F
         at = [each for each in struck if each["kill"]["place"] == place]
         lines.append(f"| kill -9 | {_where(place)} | {len(at)} | {SAME} | {_result(kills, place)} |")
     for one in sorted(named, key=lambda one: list(faults).index(one["fault"])):
-        seen = f"skipped: {one['skipped']}" if "skipped" in one else "; ".join(_plain(each) for each in one["seen"])
+        seen = (
+            f"skipped: {one['skipped']}"
+            if "skipped" in one
+            else "; ".join(_plain(each)[:LONGEST] for each in one["seen"])
+        )
         bad = "".join(f" WRONG: {_plain(each)}" for each in one["wrong"])
         lines.append(f"| {one['fault']} | | {one['times']} | {faults[one['fault']].expected} | {seen}{bad} |")
     lines += [
