@@ -172,6 +172,15 @@ def _child(folder: Path, listener: socket.socket, url: str, meanwhile: Callable[
             _wait_until_up(child, url, log_path)
             fcntl.flock(starting, fcntl.LOCK_UN)
             yield
+        except AgentR1Error:
+            raise
+        except Exception as error:  # Prefect's client has errors of many kinds for a server that is not there
+            if child.poll() is None:
+                raise
+            raise ServerError(
+                f"the run's Prefect server is gone (status {child.returncode}; killed, perhaps for its memory): what "
+                "was finished is stored; go on with agent-r1 resume"
+            ) from error
         finally:
             _stop(child)
 
@@ -200,7 +209,10 @@ def _wait_until_up(child: subprocess.Popen[bytes], url: str, log_path: Path) -> 
     problem = "did not answer" if child.returncode is None else f"ended with status {child.returncode}"
     lines = log_path.read_text(errors="replace").strip().splitlines()[-5:]
     said = " | ".join(line.strip() for line in lines) or "nothing in its log"
-    raise ServerError(f"the embedded Prefect server {problem} within {START_SECONDS:.0f} s ({log_path}): {said}")
+    raise ServerError(
+        f"the embedded Prefect server {problem} within {START_SECONDS:.0f} s ({log_path}): {said}. Where its records "
+        f"are damaged, delete {log_path.parent}: it holds no results"
+    )
 
 
 def _wait_until_recorded(url: str) -> None:

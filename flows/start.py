@@ -132,6 +132,7 @@ def rewind(context: RunContext) -> str | None:
     Older ones may be missing by retention; they are read by nobody. CheckpointError where checkpoint 0, the reference
     of all updates, is damaged.
     """
+    checkpoints.clear_drafts(context.checkpoints)
     made = _checkpoints(context)
     last = max(made, default=0)
     whole = next((i for i in sorted(made, reverse=True) if _whole(context, made[i])), None)
@@ -179,20 +180,25 @@ def _checkpoints(context: RunContext) -> dict[int, StageRow]:
 
 def _whole(context: RunContext, row: StageRow) -> bool:
     """Whether the stage's checkpoint is there, each byte as it was made."""
-    if not intact(context.home, row.receipt):
-        return False
+    return _problem(context, row) is None
+
+
+def _problem(context: RunContext, row: StageRow) -> str | None:
+    """What is wrong with the stage's checkpoint, None where each byte is as it was made."""
+    folder = context.checkpoint(row.iteration)
     try:
-        checkpoints.verify(context.checkpoint(row.iteration))
-    except CheckpointError:
-        return False
-    return True
+        checkpoints.verify(folder)
+    except CheckpointError as error:
+        return str(error)
+    return None if intact(context.home, row.receipt) else f"{folder}: not the checkpoint that was made here"
 
 
 def _check_reference(context: RunContext, row: StageRow) -> None:
     """CheckpointError where checkpoint 0 looks complete but is not; one that is gone is simply made again."""
-    if intact(context.home, row.receipt) and not _whole(context, row):
+    problem = _problem(context, row)
+    if problem and intact(context.home, row.receipt):
         raise CheckpointError(
-            f"checkpoint 0 of run {context.run!r}, the reference of its updates, is damaged: restore "
+            f"checkpoint 0 of run {context.run!r}, the reference of its updates, is damaged ({problem}): restore "
             f"{context.checkpoint(0)}, or do everything again: agent-r1 resume {context.run} --from-iteration 0"
         )
 
@@ -263,11 +269,15 @@ def _check_from(context: RunContext, iteration: int) -> None:
     if iteration < 0:
         raise ConfigError(f"--from-iteration {iteration}: expected 0 or more")
     made = _checkpoints(context)
-    if iteration and not ((row := made.get(iteration - 1)) and _whole(context, row)):
+    row = made.get(iteration - 1)
+    problem = "no such checkpoint was made" if row is None else _problem(context, row)
+    if iteration and problem:
         kept = ", ".join(str(i) for i in checkpoints.finished(context.checkpoints)) or "none"
+        before = [i for i in range(iteration - 1) if i in made and _whole(context, made[i])]
         raise RunError(
             f"run {context.run!r}: --from-iteration {iteration} needs checkpoint {iteration - 1}, which is not kept "
-            f"or damaged (kept are: {kept})"
+            f"or damaged ({problem}; kept are: {kept}); go on with: agent-r1 resume {context.run} --from-iteration "
+            f"{before[-1] + 1 if before else 0}"
         )
 
 

@@ -69,8 +69,7 @@ def publish(folder: Path, write: Callable[[Path], None]) -> Manifest:
 
 def _publish(folder: Path, write: Callable[[Path], None]) -> Manifest:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left_over in (*folder.parent.glob(f"{DRAFT}*"), *folder.parent.glob(f"{OLD}*")):
-        _delete(left_over)
+    clear_drafts(folder.parent)
     draft, old = folder.with_name(DRAFT + folder.name), folder.with_name(OLD + folder.name)
     draft.mkdir()
     write(draft)
@@ -85,6 +84,12 @@ def _publish(folder: Path, write: Callable[[Path], None]) -> Manifest:
     fsync_folder(folder.parent)
     _delete(old)
     return manifest
+
+
+def clear_drafts(folder: Path) -> None:
+    """Delete what a kill left between the checkpoints of a folder that nobody else writes to."""
+    for left_over in (*folder.glob(f"{DRAFT}*"), *folder.glob(f"{OLD}*")):
+        _delete(left_over)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -36,6 +36,7 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 BROKEN_STORAGE = (duckdb.IOException, duckdb.FatalException)  # a full disk, a failed write and what follows from it
 LOCK_MESSAGE = "Could not set lock on file"
+DAMAGE = re.compile("not a valid DuckDB|could not read enough bytes|corrupt|checksum|replaying WAL", re.IGNORECASE)
 
 log = logging.getLogger("agent_r1.store")
 
@@ -60,8 +61,11 @@ class _Engine:
             quoted = str(path).replace("'", "''")
             con.execute(f"ATTACH '{quoted}' AS {name} (TYPE duckdb{', READ_ONLY' if read_only else ''})")
             con.execute(f"USE {name}")
-        except BaseException:
+        except BaseException as error:
             con.close()
+            if LOCK_MESSAGE not in str(error):  # a damaged file makes the engine useless for sound ones, too
+                with self._lock:
+                    self._con = None
             raise
         return con, name
 
@@ -111,7 +115,7 @@ class Store:
                 with _open(self.path, read_only=True, wait=self.lock_wait) as con:
                     yield con
             except BROKEN_STORAGE as error:
-                raise StoreError(f"{self.path}: {_line(error)}") from error
+                raise StoreError(_said(self.path, error)) from error
 
     @contextmanager
     def write(self) -> Iterator[DuckDBPyConnection]:
@@ -123,7 +127,7 @@ class Store:
                 with _open_for_writing(self.path, self.lock_wait) as con, _transaction(con):
                     yield con
             except BROKEN_STORAGE as error:
-                raise StoreError(f"{self.path}: {_line(error)}") from error
+                raise StoreError(_said(self.path, error)) from error
 
 
 def stored_version(path: Path, wait: float) -> int:
@@ -132,7 +136,7 @@ def stored_version(path: Path, wait: float) -> int:
         with _gate(path, wait), _open(path, read_only=True, wait=wait) as con:
             return _version(con, path)
     except BROKEN_STORAGE as error:
-        raise StoreError(f"{path}: {_line(error)}") from error
+        raise StoreError(_said(path, error)) from error
 
 
 @contextmanager
@@ -176,7 +180,7 @@ def _attached(path: Path, read_only: bool, wait: float) -> tuple[DuckDBPyConnect
             return _ENGINE.attach(path, read_only)
         except duckdb.Error as error:
             if LOCK_MESSAGE not in str(error):
-                raise StoreError(f"{path}: {_line(error)}") from error
+                raise StoreError(_said(path, error)) from error
             found = re.search(r"PID (\d+)", str(error))
             holder = f"process {found.group(1)}" if found else "another process"
             waited = time.monotonic() - started
@@ -204,7 +208,9 @@ def _create(path: Path) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.unlink(missing_ok=True)
+        for left_over in path.parent.glob(f".{path.name}.*"):  # of processes that were killed, and our own
+            if left_over.name.startswith(draft.name) or not _lives(left_over.name.split(".")[3]):
+                left_over.unlink(missing_ok=True)
         with duckdb.connect(str(draft), config=SETTINGS) as con:
             with _transaction(con):
                 con.execute(SCHEMA.read_text(encoding="utf-8"))
@@ -214,10 +220,20 @@ def _create(path: Path) -> None:
             os.link(draft, path)
         fsync_folder(path.parent)
     except (OSError, duckdb.IOException) as error:
-        raise StoreError(f"{path}: the store cannot be made: {_line(error)}") from error
+        raise StoreError(f"{path}: the store cannot be made: {' '.join(str(error).split())}") from error
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _lives(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def _version(con: DuckDBPyConnection, path: Path) -> int:
@@ -245,5 +261,18 @@ def migrate(con: DuckDBPyConnection, version: int) -> None:
     con.execute("CHECKPOINT")
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _said(path: Path, error: Exception) -> str:
+    """What DuckDB says, in one line, and how to go on where the file or its log is damaged."""
+    said = " ".join(str(error).split())
+    if not DAMAGE.search(said):
+        return f"{path}: {said}"
+    log = path.with_name(f"{path.name}.wal")
+    if log.exists() and f'file "{path}"' not in said:
+        return (
+            f"{log}: damaged, and with it what was committed last: move the file away, then `agent-r1 resume` does "
+            f"that again ({said})"
+        )
+    return (
+        f"{path}: damaged: put back a copy of it, or move it away and train the runs anew, under their names, which "
+        f"makes the same again ({said})"
+    )

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ LONGEST_PARAM = 6000  # MLflow's limits
 LONGEST_DIGEST = 36
 PARAMS_A_BATCH = 100
 METRICS_A_BATCH = 1000
+DAMAGE = re.compile("malformed|not a database|disk I/O|no such table|Can't locate revision")
 LOCK_WAIT = 120.0  # seconds, on top of the 20 that MLflow itself waits each time
 
 for name in ("mlflow", "alembic"):
@@ -279,8 +281,9 @@ class Tracker:
             except Exception as error:  # a boundary: errors of SQLAlchemy, alembic and requests come through MLflow
                 if "database is locked" not in str(error) or time.monotonic() > deadline:
                     said = f"MLflow at {self.uri}: {' '.join(str(error).split())}"
-                    view = " (it is only a view: if the file is damaged, delete it)" if self.own else ""
-                    raise TrackingError(without_login(said) + view) from error
+                    if self.own and DAMAGE.search(said):
+                        said += ". It is only a view: delete mlflow.db and mlartifacts, then all is shown anew"
+                    raise TrackingError(without_login(said)) from error
             time.sleep(0.2)
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from benchmarks import kill_driver
 from storage.tracking import Tracker
 from tasks.context import STAGES
 
 pytestmark = pytest.mark.slow
 
-DRIVER = Path(__file__).with_name("kill_driver.py")
+DRIVER = Path(kill_driver.__file__)
 EXPERIMENT = """
 base: quickstart
 set:

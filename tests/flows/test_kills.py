@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from benchmarks import kill_driver
+from benchmarks.likeness import TABLES, finished, lasting, rows, shown_in_mlflow
+
 pytestmark = pytest.mark.slow
 
-DRIVER = Path(__file__).with_name("kill_driver.py")
+DRIVER = Path(kill_driver.__file__)
 SMALL = (
     "iterations=2",
     "world.warm_start=400",
@@ -41,9 +42,6 @@ KILLS = (
     ("evaluate", 2, 0),
     ("publish", 2, 0),
 )
-CLOCK = ("started_at", "finished_at", "created_at", "at", "pid", "mlflow_run_id")
-CLOCKED_METRICS = "key NOT LIKE 'time/%' AND key <> 'rollout/tokens_per_second'"
-TABLES = ("runs", "stages", "questions", "trajectories", "turns", "annotations", "credits", "metrics")
 
 
 @dataclass(frozen=True)
@@ -56,47 +54,6 @@ class Undisturbed:
 
 def command(home: Path) -> list[str]:
     return ["train", "--run", "small", "--home", str(home), *(f"--set={setting}" for setting in SMALL)]
-
-
-def rows(home: Path, table: str) -> list[tuple[object, ...]]:
-    with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
-        names = [row[0] for row in con.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall()]
-        columns = ", ".join(f'"{name}"::VARCHAR' for name in names if name not in CLOCK)
-        where = f"WHERE {CLOCKED_METRICS}" if table == "metrics" else ""
-        return con.execute(f"SELECT {columns} FROM {table} {where} ORDER BY ALL").fetchall()
-
-
-def finished(home: Path) -> dict[tuple[str, int, int], tuple[object, object]]:
-    if not (home / "store.duckdb").exists():
-        return {}
-    with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
-        query = "SELECT stage, iteration, shard, started_at, finished_at FROM stages"
-        return {(row[0], row[1], row[2]): (row[3], row[4]) for row in con.execute(query).fetchall()}
-
-
-def shown_in_mlflow(home: Path) -> dict[tuple[str, int], list[float]]:
-    from storage.tracking import Tracker
-
-    with duckdb.connect(str(home / "store.duckdb"), read_only=True) as con:
-        (run_id,) = con.execute("SELECT mlflow_run_id FROM runs").fetchone() or ("",)
-    client = Tracker(home).client
-    runs = client.search_runs([Tracker(home).experiment])
-    assert [run.info.run_id for run in runs] == [run_id], "one MLflow run for one run"
-    shown: dict[tuple[str, int], list[float]] = {}
-    for key in runs[0].data.metrics:
-        if not key.startswith("time/") and key != "rollout/tokens_per_second":
-            for point in client.get_metric_history(run_id, key):
-                shown.setdefault((key, point.step), []).append(point.value)
-    assert runs[0].info.status == "FINISHED"
-    return shown
-
-
-def left_over(home: Path) -> list[str]:
-    """Command lines of living processes that name the home."""
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True).stdout
-    mine = str(os.getpid())
-    living = [line for line in listed.splitlines() if str(home) in line and not line.split()[1].startswith("Z")]
-    return [line for line in living if line.split()[0] != mine]
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +85,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
     kill: tuple[str, int, int], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     home, before = killed_in(kill, undisturbed, tmp_path)
-    deadline = time.monotonic() + 5
-    while left_over(home) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left_over(home) == []
+    assert lasting(home) == []
 
     resume = [sys.executable, "-m", "flows.cli", "resume", "small", "--home", str(home)]
     resumed = subprocess.run(resume, capture_output=True, text=True)

@@ -6,12 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from test_kills import DRIVER, SMALL, TABLES, finished, left_over, rows
+from test_kills import DRIVER, SMALL
 
+from benchmarks.likeness import TABLES, finished, lasting, left_over, rows
 from storage.annotations import load, load_credits
 from storage.database import Store
 
@@ -35,10 +35,7 @@ def command(home: Path, server: Path) -> list[str]:
 
 def gone(text: Path) -> bool:
     """Whether all processes whose command lines name the file end in time."""
-    deadline = time.monotonic() + 5
-    while left_over(text) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left_over(text) == []
+    return lasting(text) == []
 
 
 def test_a_run_that_is_killed_leaves_no_server_and_ends_as_if_nothing_had_happened(

@@ -123,3 +123,36 @@ def test_a_standing_server_shows_pages_that_ask_its_own_api(tmp_path: Path, monk
         assert pages(url) == f"http://127.0.0.1:{port}"
         assert b"<!DOCTYPE html>" in urllib.request.urlopen(pages(url)).read()
         assert f'"api_url":"{url}"'.encode() in urllib.request.urlopen(f"{pages(url)}/ui-settings").read()
+
+
+ANSWERS = """
+import socket, sys
+listener = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    caller, _ = listener.accept()
+    caller.recv(10_000)
+    caller.sendall(b"HTTP/1.0 200 OK\\r\\n\\r\\n0")
+    caller.close()
+"""
+
+
+def test_a_server_that_is_killed_is_what_is_said_of_the_errors_that_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(ANSWERS)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr(server, "CHILD", script)
+    children: list[subprocess.Popen[bytes]] = []
+    start = server._start
+    monkeypatch.setattr(server, "_start", lambda *given: children.append(start(*given)) or children[-1])
+    with pytest.raises(ValueError, match="ours"), prefect_server(tmp_path):
+        raise ValueError("ours")
+
+    def meet_its_end() -> None:
+        children[-1].kill()
+        children[-1].wait()
+        raise ConnectionError("all connection attempts failed")
+
+    with pytest.raises(ServerError, match=r"server is gone \(status -9.*agent-r1 resume"), prefect_server(tmp_path):
+        meet_its_end()

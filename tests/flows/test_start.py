@@ -94,7 +94,7 @@ def test_from_iteration_needs_the_checkpoint_before_it(tmp_path: Path) -> None:
     shutil.rmtree(context.checkpoint(1))
     with context.store.write() as con:
         runs.set_status(con, "a", "stopped")
-    with pytest.raises(RunError, match=r"needs checkpoint 1, which is not kept or damaged \(kept are: 0, 2, 3\)"):
+    with pytest.raises(RunError, match=r"needs checkpoint 1, .*00001.*kept are: 0, 2, 3.*--from-iteration 1$"):
         resume(tmp_path, "a", from_iteration=2)
     with pytest.raises(ConfigError, match="0 or more"):
         resume(tmp_path, "a", from_iteration=-1)
@@ -229,6 +229,14 @@ def test_a_flipped_byte_in_the_last_checkpoint_goes_back_and_removes_it(tmp_path
     assert rewind(context) == "checkpoint 3 is missing or damaged: going on from 2"
     assert done(context)[-1] == (2, "publish")
     assert checkpoints.finished(context.checkpoints) == [0, 1, 2]
+
+
+def test_what_a_kill_left_between_the_checkpoints_goes(tmp_path: Path) -> None:
+    context = computed(tmp_path, "a", 1)
+    for name in (".tmp-00000", ".old-00001"):
+        (context.checkpoints / name / "policy").mkdir(parents=True)
+    assert rewind(context) is None
+    assert sorted(path.name for path in context.checkpoints.iterdir()) == ["00000", "00001"]
 
 
 def test_a_flipped_byte_in_the_reference_says_what_to_do(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 import torch
-from test_kills import DRIVER, SMALL, left_over
+from test_kills import DRIVER, SMALL
 
 from agent_r1.config import Config, parse
 from agent_r1.model import Policy, add_adapters, create
@@ -20,6 +20,7 @@ from agent_r1.questions.records import Json
 from agent_r1.sampler import Action, ActionRequest
 from agent_r1.vllm_sampler import VllmSampler
 from agent_r1.vllm_server import VllmServer, Weights
+from benchmarks.likeness import left_over
 
 PYTHON = os.environ.get("AGENT_R1_VLLM_PYTHON", "")
 pytestmark = [

@@ -325,3 +325,64 @@ def test_turns_of_a_store_of_version_1_get_no_reward_from_an_environment(store: 
     with store.read() as con:
         assert con.execute("SELECT action_text, reward FROM turns").fetchall() == [("x", 0.0)]
         assert con.execute("SELECT schema_version FROM store").fetchall() == [(SCHEMA_VERSION,)]
+
+
+def killed_after_its_commit(store: Store) -> Path:
+    """The write-ahead log of a process that was killed between its second commit and the closing of the file."""
+    code = f"""
+import os
+from pathlib import Path
+from storage import database
+store = database.Store(Path({str(store.path)!r}))
+for key in ("kept", "last"):
+    if key == "last":
+        database._Engine.detach = lambda *_: os.kill(os.getpid(), 9)
+    with store.write() as con:
+        con.execute("INSERT INTO metrics VALUES ('r', 1, 's', ?, 1.0, TIMESTAMP '2026-01-01')", [key])
+"""
+    assert run_python(code).returncode == -9
+    return store.path.with_name("store.duckdb.wal")
+
+
+def test_a_log_that_lost_its_end_costs_the_last_commit_and_nothing_later(store: Store) -> None:
+    log = killed_after_its_commit(store)
+    os.truncate(log, log.stat().st_size - 1)
+    with store.write() as con:
+        assert con.execute("SELECT key FROM metrics").fetchall() == [("kept",)]
+        add(con, "later")
+    with store.read() as con:
+        assert con.execute("SELECT key FROM metrics ORDER BY key").fetchall() == [("kept",), ("later",)]
+
+
+def test_a_log_that_holds_something_else_is_named_with_how_to_go_on(store: Store) -> None:
+    log = killed_after_its_commit(store)
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    log.write_bytes(content)
+    with pytest.raises(StoreError, match=r"store.duckdb.wal: damaged.* move the file away") as caught, store.read():
+        pass
+    assert "\n" not in str(caught.value)
+    log.rename(log.with_name("aside"))
+    with store.read() as con:
+        assert con.execute("SELECT key FROM metrics").fetchall() == [("kept",)]
+
+
+def test_a_store_that_was_cut_is_named_with_how_to_go_on_and_leaves_others_alone(store: Store, tmp_path: Path) -> None:
+    log = killed_after_its_commit(store)
+    os.truncate(store.path, store.path.stat().st_size // 2)
+    assert log.exists()  # a log that is replayed on half a store breaks the engine that all stores share
+    with pytest.raises(StoreError, match=r"store.duckdb: damaged: put back a copy"), store.write():
+        pass
+    with Store(tmp_path / "other.duckdb").write() as con:
+        assert count(con) == 0
+
+
+def test_drafts_of_killed_processes_go_when_the_store_is_made(store: Store) -> None:
+    store.path.parent.mkdir(parents=True, exist_ok=True)
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    ours, gone = (store.path.with_name(f".{store.path.name}.{pid}") for pid in (os.getppid(), int(dead.stdout)))
+    for draft in (ours, gone, gone.with_name(f"{gone.name}.wal")):
+        draft.touch()
+    with store.write():
+        pass
+    assert sorted(path.name for path in store.path.parent.glob(".*")) == [ours.name]

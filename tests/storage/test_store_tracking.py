@@ -227,6 +227,7 @@ def test_an_unknown_run_and_a_file_that_is_no_database_are_one_line(tracker: Tra
         with pytest.raises(StoreError, match="MLflow at sqlite") as caught:
             wrong()
         assert "\n" not in str(caught.value)
+        assert ("delete mlflow.db" in str(caught.value)) == ("not a database" in str(caught.value))
 
 
 @pytest.mark.parametrize("name", ["plain", "with a space, 100# ä"])
