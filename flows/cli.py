@@ -59,9 +59,16 @@ def _hear_warnings() -> None:
     """Warnings of ours go to stderr as they are, whatever Prefect makes of the root logger."""
     logger = logging.getLogger("agent_r1")
     if not logger.handlers:
-        logger.addHandler(logging.StreamHandler())
+        logger.addHandler(_Stderr())
         logger.setLevel(logging.WARNING)
         logger.propagate = False
+
+
+class _Stderr(logging.Handler):
+    """Whatever stderr is at the time: a live line lets nothing write into it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)
 
 
 def _complain(message: str, arguments: Sequence[str]) -> None:

@@ -69,7 +69,7 @@ class Grid:
 
     def records(self) -> list[Json]:
         """A dict a row, not-a-number as null."""
-        return [{name: _plain(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
+        return [{name: finite(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
 
     def texts(self) -> list[list[str]]:
         """The cells as people read them."""
@@ -101,7 +101,7 @@ def show(console: Console, *grids: Grid) -> None:
 
 def as_json(value: Json) -> str:
     """JSON text for a program: standard JSON, so NaN is null."""
-    return json.dumps(_plain(value), ensure_ascii=False, indent=2, allow_nan=False)
+    return json.dumps(finite(value), ensure_ascii=False, indent=2, allow_nan=False)
 
 
 def run_list(rows: Sequence[RunRow], done: Mapping[str, Sequence[StageRow]], statuses: Mapping[str, str]) -> Grid:
@@ -280,9 +280,10 @@ def _text(cell: Json) -> str:
     return str(cell)
 
 
-def _plain(value: Json) -> Json:
+def finite(value: Json) -> Json:
+    """The same with null for what is not a number."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list) else value

@@ -10,6 +10,7 @@ from pathlib import Path
 from prefect import flow
 from prefect.context import TagsContext
 
+from flows import screens
 from flows.home import stored_context, stored_row
 from flows.progress import Progress
 from flows.start import started_from
@@ -23,7 +24,7 @@ def train(home: str, run: str) -> None:
     """All stages of a stored run that are not done yet."""
     context = stored_context(Path(home), run)
     start_from = started_from(stored_row(context.home, run))
-    progress = Progress(context, lambda line: print(line, flush=True))
+    progress = Progress(context, screens.current())
     with TagsContext(current_tags=set()):  # the flow run has them: each task with tags would ask for a slot by them
         iterate(context, start_from, progress)
 

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.options import DEFAULT_HOME, AsJson, Home, Run
+from flows.commands.options import DEFAULT_HOME, AsJson, Home, JsonLines, Quiet, Run
 from flows.interruption import orderly
-from flows.terminal import say, say_aside, say_nothing, show_view
+from flows.terminal import say, say_nothing, show_view
 
 
 def evaluate(
@@ -33,12 +33,16 @@ def evaluate(
     ] = None,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Evaluate a policy on questions, and other ways of answering them with the same weights."""
     from flows import evaluate_command as command
+    from flows import screens
 
     options = command.Options(target, data or [], split, method or ["policy"], questions, settings or [], run, home)
-    show_view(command.evaluate(options, say_aside), as_json)
+    with screens.opened(screens.chosen(quiet, json_lines=False), sys.stderr) as screen:
+        view = command.evaluate(options, screen.say)
+    show_view(view, as_json)
 
 
 def experiment(
@@ -52,15 +56,22 @@ def experiment(
     summary_only: Annotated[bool, typer.Option("--summary-only", help="Run nothing, sum up what is there.")] = False,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
+    quiet: Quiet = False,
+    json_lines: JsonLines = False,
 ) -> None:
     """Train named variants with several seeds each, or go on with that, and compare them."""
     from flows import experiment_command as command
+    from flows import screens
     from flows.experiment import check_done
 
+    mode = screens.chosen(quiet, json_lines)
     options = command.Options(config, name, only or [], seeds or [], results, summary_only, home)
-    with redirect_stdout(sys.stderr if as_json else sys.stdout):
-        view, failures = command.experiment(options, say)
-    show_view(view, as_json)
+    with redirect_stdout(sys.stderr if as_json else sys.stdout), screens.opened(mode) as screen:
+        view, failures = command.experiment(options, screen.say)
+        if isinstance(screen, screens.JsonLines):
+            screen.tell("summary", summary=view.json)
+    if as_json or mode is not screens.Mode.JSON_LINES:
+        show_view(view, as_json)
     check_done(failures)
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.options import DEFAULT_HOME, Home, Run
+from flows.commands.options import DEFAULT_HOME, Home, JsonLines, Quiet, Run
 from flows.configs import find_config
 from flows.interruption import orderly
 from flows.terminal import console, say
 
 if TYPE_CHECKING:
+    from flows.screens import Mode
     from flows.start import Begun
 
 QUICKSTART = "quickstart"
@@ -29,11 +30,15 @@ def train(
         str | None, typer.Option("--from", help="RUN[@I]: start from another run's checkpoint.")
     ] = None,
     home: Home = DEFAULT_HOME,
+    quiet: Quiet = False,
+    json_lines: JsonLines = False,
 ) -> None:
     """Train a run, or go on with the one of that name."""
     from agent_r1.config import load
+    from flows import screens
     from flows.home import check_home, check_run_name
 
+    mode = screens.chosen(quiet, json_lines)
     path = find_config(config)
     total = [] if iterations is None else [f"iterations={iterations}"]
     loaded = load(path, [*(settings or []), *total])
@@ -42,7 +47,7 @@ def train(
 
     from flows.start import begin
 
-    _train(folder, name, lambda: begin(folder, name, loaded, start_from))
+    _train(folder, name, mode, lambda: begin(folder, name, loaded, start_from))
 
 
 def resume(
@@ -51,25 +56,33 @@ def resume(
         int | None, typer.Option("--from-iteration", help="Do this iteration and all after it again.")
     ] = None,
     home: Home = DEFAULT_HOME,
+    quiet: Quiet = False,
+    json_lines: JsonLines = False,
 ) -> None:
     """Go on with a run from the first stage that is not finished."""
+    from flows import screens
     from flows.home import check_home, find_home, stored_row
 
+    mode = screens.chosen(quiet, json_lines)
     folder = check_home(find_home(home))
     stored_row(folder, run)
 
     from flows.start import resume as resume_run
 
-    _train(folder, run, lambda: resume_run(folder, run, from_iteration))
+    _train(folder, run, mode, lambda: resume_run(folder, run, from_iteration))
 
 
-def _train(home: Path, run: str, begin: Callable[[], Begun]) -> None:
+def _train(home: Path, run: str, mode: Mode, begin: Callable[[], Begun]) -> None:
+    from flows import screens
     from flows.session import run_training
 
     shown_home = "" if home == DEFAULT_HOME.resolve() else f" --home {shlex.quote(str(home))}"
-    with orderly(home, f"agent-r1 resume {run}{shown_home}"):
-        context = run_training(home, run, begin, say)
+    with orderly(home, f"agent-r1 resume {run}{shown_home}"), screens.opened(mode) as screen:
+        context = run_training(home, run, begin, screen.say)
 
     from flows import reports
 
-    reports.after_training(context, shown_home).draw(console())
+    if mode is screens.Mode.USUAL:
+        reports.after_training(context, shown_home).draw(console())
+    elif mode is screens.Mode.QUIET:
+        say(reports.last_line(context))
