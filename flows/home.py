@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from agent_r1.config import Config, parse
-from agent_r1.errors import ConfigError, RunError
+from agent_r1.errors import ConfigError, RunError, did_you_mean
 from storage import runs
 from storage.database import Store
 from storage.runs import RunRow
@@ -78,7 +78,9 @@ def stored_row(home: Path, run: str) -> RunRow:
     """The run's row. RunError where there is none."""
     rows = {row.run: row for row in all_rows(home)}
     if run not in rows:
-        raise RunError(f"there is no run {run!r} in {home}; runs are: {', '.join(rows) or 'none'}")
+        raise RunError(
+            f"there is no run {run!r} in {home}; runs are: {', '.join(rows) or 'none'}{did_you_mean(run, rows)}"
+        )
     return rows[run]
 
 

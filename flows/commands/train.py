@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.options import DEFAULT_HOME, Home, JsonLines, Quiet, Run
+from flows.commands.options import DEFAULT_HOME, Home, JsonLines, Quiet, Run, Settings
 from flows.configs import find_config
 from flows.interruption import orderly
 from flows.terminal import console, say
@@ -24,16 +24,21 @@ QUICKSTART = "quickstart"
 def train(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped configuration.")] = QUICKSTART,
     run: Annotated[str | None, typer.Option("--run", help="Name of the run. Default: the configuration's.")] = None,
-    iterations: Annotated[int | None, typer.Option("--iterations", help="Iterations in total.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key.sub=value, instead of the file's.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", help="Iterations in total. Default: the configuration's.")
+    ] = None,
+    settings: Settings = None,
     start_from: Annotated[
-        str | None, typer.Option("--from", help="RUN[@I]: start from another run's checkpoint.")
+        str | None, typer.Option("--from", help="RUN or RUN@I: start from another run's checkpoint.")
     ] = None,
     home: Home = DEFAULT_HOME,
     quiet: Quiet = False,
     json_lines: JsonLines = False,
 ) -> None:
-    """Train a run, or go on with the one of that name."""
+    """Train a run, or go on with the one of that name.
+
+    In a terminal a line that moves says how far it is; anywhere else there are plain lines.
+    """
     from agent_r1.config import load
     from flows import screens
     from flows.home import check_home, check_run_name

@@ -174,6 +174,7 @@ class Heard(Screen):
         self.told: list[tuple[str, int, str, int, int]] = []
 
     def begin(self, stage: str, iteration: int, shard: int) -> None:
+        del shard
         self._at = (stage, iteration)
 
     def expect(self, unit: str, total: int) -> None:
@@ -252,10 +253,15 @@ def test_the_terminal_is_left_as_it_was_after_an_error(monkeypatch: Patch) -> No
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", terminal)
-    with pytest.raises(RuntimeError, match="boom"), screens.opened() as screen:
-        assert isinstance(screen, LiveScreen)
-        screen.say("[red]stays[/red]")
-        raise RuntimeError("boom")
+
+    def fail() -> None:
+        with screens.opened() as screen:
+            assert isinstance(screen, LiveScreen)
+            screen.say("[red]stays[/red]")
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        fail()
     assert sys.stdout is terminal
     written = terminal.getvalue()
     assert "[red]stays[/red]" in written
