@@ -200,7 +200,9 @@ def resolve_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device: {name} is not available here")
+        raise ConfigError(
+            f"device: {name} is not available here; --set device=cpu is, and agent-r1 doctor says what torch finds"
+        )
     if name == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("device: mps is not available here")
     return torch.device(name)

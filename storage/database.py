@@ -35,6 +35,7 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",  # a table name never means a Python variable
 }
 BROKEN_STORAGE = (duckdb.IOException, duckdb.FatalException)  # a full disk, a failed write and what follows from it
+DAMAGED = ("not a valid DuckDB database", "Could not read enough bytes", "checksum", "Corrupt", "corrupt")
 LOCK_MESSAGE = "Could not set lock on file"
 
 log = logging.getLogger("agent_r1.store")
@@ -111,7 +112,7 @@ class Store:
                 with _open(self.path, read_only=True, wait=self.lock_wait) as con:
                     yield con
             except BROKEN_STORAGE as error:
-                raise StoreError(f"{self.path}: {_line(error)}") from error
+                raise StoreError(f"{self.path}: {_problem(error)}") from error
 
     @contextmanager
     def write(self) -> Iterator[DuckDBPyConnection]:
@@ -123,7 +124,7 @@ class Store:
                 with _open_for_writing(self.path, self.lock_wait) as con, _transaction(con):
                     yield con
             except BROKEN_STORAGE as error:
-                raise StoreError(f"{self.path}: {_line(error)}") from error
+                raise StoreError(f"{self.path}: {_problem(error)}") from error
 
 
 def stored_version(path: Path, wait: float) -> int:
@@ -132,7 +133,7 @@ def stored_version(path: Path, wait: float) -> int:
         with _gate(path, wait), _open(path, read_only=True, wait=wait) as con:
             return _version(con, path)
     except BROKEN_STORAGE as error:
-        raise StoreError(f"{path}: {_line(error)}") from error
+        raise StoreError(f"{path}: {_problem(error)}") from error
 
 
 @contextmanager
@@ -176,7 +177,7 @@ def _attached(path: Path, read_only: bool, wait: float) -> tuple[DuckDBPyConnect
             return _ENGINE.attach(path, read_only)
         except duckdb.Error as error:
             if LOCK_MESSAGE not in str(error):
-                raise StoreError(f"{path}: {_line(error)}") from error
+                raise StoreError(f"{path}: {_problem(error)}") from error
             found = re.search(r"PID (\d+)", str(error))
             holder = f"process {found.group(1)}" if found else "another process"
             waited = time.monotonic() - started
@@ -243,6 +244,14 @@ def migrate(con: DuckDBPyConnection, version: int) -> None:
         con.execute("UPDATE store SET schema_version = ?", [SCHEMA_VERSION])
         con.execute("UPDATE runs SET schema_version = ?", [SCHEMA_VERSION])
     con.execute("CHECKPOINT")
+
+
+def _problem(error: Exception) -> str:
+    """DuckDB's own words; where they say that the file is damaged, with what is left to do."""
+    said = _line(error)
+    if not any(words in said for words in DAMAGED):
+        return said
+    return f"damaged: put back a copy of it and of its .wal, or begin anew in another home ({said})"
 
 
 def _line(error: Exception) -> str:
