@@ -48,9 +48,7 @@ def find_home(home: Path) -> Path:
     """The home of a command that only reads: nothing is made. ConfigError where it is no folder."""
     home = home.expanduser().absolute()
     if not home.is_dir():
-        problem = (
-            "is no folder" if home.exists() else "does not exist (nothing was run there yet; --home names another)"
-        )
+        problem = "is no folder" if home.exists() else "does not exist (nothing was run there; --home names another)"
         raise ConfigError(f"home {home}: {problem}")
     return home.resolve()
 

@@ -88,7 +88,7 @@ class Grid:
             numbers = all(_is_number(row[index]) for row in self.rows)
             table.add_column(name, justify="right" if numbers else "left", overflow="fold")
         for row in self.texts():
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(visible(cell)) for cell in row))
         return table
 
 
@@ -97,6 +97,11 @@ def show(console: Console, *grids: Grid) -> None:
     for grid in grids:
         console.print(grid.table())
         console.print()
+
+
+def visible(text: str) -> str:
+    """Text that cannot steer a terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
 
 
 def as_json(value: Json) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 from agent_r1.errors import RunError
 from agent_r1.questions.records import Json
 from agent_r1.trajectory import Annotation, Credit, Purpose, Trajectory, Turn
-from flows.tables import Grid
+from flows.tables import Grid, visible
 from storage import annotations, trajectories
 from tasks.context import RunContext
 
@@ -81,7 +81,7 @@ def render(
     advantages = _by_turn(trajectory, marked, credited)
     console.print(Text(trajectory.trajectory_id, style="bold"))
     legend = "chosen by the agent: [[in brackets]]" if plain else "given by the world: dim; chosen by the agent: bold"
-    answer = "none" if trajectory.answer is None else _visible(trajectory.answer)
+    answer = "none" if trajectory.answer is None else visible(trajectory.answer)
     scores = f"exact match {trajectory.exact_match:g}, F1 {trajectory.f1:.3g}"
     console.print(Text(f"ending {trajectory.ending}, answer {answer}, {scores}, checkpoint {trajectory.checkpoint}"))
     console.print(Text(f"{legend}\n"))
@@ -90,13 +90,13 @@ def render(
         console.print(_tokens(turn, decode, plain))
         for call in turn.calls:
             name = "malformed call" if call.malformed else call.name
-            result = Text(f"  {name}: {'ok' if call.ok else 'failed'}: {_visible(call.text)}")
+            result = Text(f"  {visible(name)}: {'ok' if call.ok else 'failed'}: {visible(call.text)}")
             console.print(result, style="green" if call.ok else "red")
         console.print(Text(f"  {_worth(parts.get(turn.index), advantages.get(turn.index))}\n"), style="yellow")
 
 
 def _tokens(turn: Turn, decode: Decode, plain: bool) -> Text:
-    given, chosen = _visible(decode(turn.given_ids)), _visible(decode(turn.action_ids))
+    given, chosen = visible(decode(turn.given_ids)), visible(decode(turn.action_ids))
     if plain:
         return Text(f"{given}[[{chosen}]]")
     return Text.assemble((given, "dim"), (chosen, "bold magenta"))
@@ -128,11 +128,6 @@ def _by_turn(
         rest = chosen.get(turn.segment, [])
         found[turn.index], chosen[turn.segment] = rest[: len(turn.action_ids)], rest[len(turn.action_ids) :]
     return found
-
-
-def _visible(text: str) -> str:
-    """Text that cannot steer a terminal."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
 
 
 def _jsonable(value: object) -> Json:

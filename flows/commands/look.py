@@ -61,6 +61,7 @@ def doctor(
     run: Annotated[str | None, typer.Argument(help="Name of a run. Default: the installation and the home.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="A question file to look into instead.")] = None,
     layout: Annotated[str, typer.Option("--format", help="Layout of that file, as data.format.")] = "auto",
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the home's checkpoints, too.")] = False,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
@@ -79,4 +80,4 @@ def doctor(
     if data is not None:
         show_view(data_report.examine(data, layout), as_json)
         return
-    show_view(installation.examine(home) if run is None else reports.diagnosis(home, run), as_json)
+    show_view(installation.examine(home, deep) if run is None else reports.diagnosis(home, run), as_json)

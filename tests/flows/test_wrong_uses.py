@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,12 @@ from storage.stages import StageRow
 from tasks.context import RunContext
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
-TINY: dict[str, Json] = {"iterations": 1, "model": {"path": "tiny"}, "store": {"lock_wait": 0.0}}
+TINY: dict[str, Json] = {
+    "iterations": 1,
+    "model": {"path": "tiny"},
+    "rollout": {"attempts": 1},
+    "store": {"lock_wait": 0.0},
+}
 
 
 @dataclass(frozen=True)
@@ -158,9 +163,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
             runs.insert(con, row)
     context = RunContext(folder / "home", "done", config)
     made = checkpoints.publish(context.checkpoint(0), _write)
+    files: dict[str, Json] = {context.name(context.checkpoint(0)): made.digest}
     row = StageRow(
-        run="done", iteration=0, stage="warm_start", receipt={"files": {context.name(context.checkpoint(0)): made.digest}},
-        input_hash="", started_at=NOW, finished_at=NOW, pid=1, code_version="1", library_versions={},
+        run="done", iteration=0, stage="warm_start", receipt={"files": files}, input_hash="",
+        started_at=NOW, finished_at=NOW, pid=1, code_version="1", library_versions={},
     )  # fmt: skip
     with context.store.write() as con:
         stages.record(con, row)
@@ -172,7 +178,7 @@ def _write(draft: Path) -> None:
 
 
 @pytest.fixture
-def place(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it, in which the command is given."""
     folder = tmp_path / "here"
     shutil.copytree(template, folder)
@@ -182,7 +188,7 @@ def place(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL", "AGENT_R1_VLLM_PYTHON"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(installation, "PATIENCE", 0.0)
-    yield folder
+    return folder
 
 
 @pytest.fixture
@@ -198,7 +204,7 @@ def complains(place: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Wron
         assert captured.out == "" or each.code == 1, "work had begun"
         after = captured.err
         for words in each.says:
-            before, found, after = after.partition(words)
+            _before, found, after = after.partition(words)
             assert found, f"{words!r} is not in, or not behind what comes before: {captured.err}"
         assert code == each.code, captured.err
 
