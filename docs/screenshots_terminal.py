@@ -2,7 +2,7 @@
 
     python docs/screenshots_terminal.py docs/images/terminal.png
 
-trains the quickstart in a temporary home until its fourth iteration, a minute or more, and stops it. Needs Chromium.
+trains the quickstart in a temporary home until its sixth iteration, a minute or more, and stops it. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.text import Text
 
 COLUMNS, ROWS = 100, 18
-UNTIL = re.compile(r"4/14  rollout [23]/.* [1-9]\d*/64 trajectories")
+UNTIL = re.compile(r"6/14  rollout 2/.*trajectories")
 LONGEST = 900.0  # seconds
 CONTROL = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 CHROMIUM = "/usr/bin/chromium"
