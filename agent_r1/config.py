@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from agent_r1.config_file import read
 from agent_r1.contradictions import contradictions
-from agent_r1.errors import ConfigError
+from agent_r1.errors import ConfigError, did_you_mean
 from agent_r1.questions.records import Json
 from agent_r1.sections import (
     OPERATIONAL,
@@ -148,14 +148,23 @@ def checked(model: type[Model], tree: dict[str, Json], source: str) -> Model:
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {'; '.join(_problem(item) for item in error.errors())}") from error
+        known = [*_keys(model)]
+        raise ConfigError(f"{source}: {'; '.join(_problem(item, known) for item in error.errors())}") from error
 
 
-def _problem(item: object) -> str:
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every key and section of a model, nested ones as `section.key`."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _keys(field.annotation, f"{prefix}{name}.")
+
+
+def _problem(item: object, known: Sequence[str]) -> str:
     assert isinstance(item, dict)
     key = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        return f"unknown key {key!r}"
+        return f"unknown key {key!r}{_nearest(key, known)}"
     message = str(item["msg"]).removeprefix("Value error, ")
     given = (
         ""
@@ -163,6 +172,12 @@ def _problem(item: object) -> str:
         else f" (got {item['input']!r})"
     )
     return f"{key}: {message}{given}" if key else message
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """The nearest of all keys, or the one whose last part was given without its section."""
+    below = [each for each in known if each.rpartition(".")[2] == key.rpartition(".")[2]]
+    return f"; did you mean {below[0]!r}?" if len(below) == 1 else did_you_mean(key, known)
 
 
 def _flatten(section: BaseModel, prefix: str = "") -> list[tuple[str, Json]]:

@@ -1,5 +1,14 @@
 """The errors a user may meet. The command line turns each into one readable line and an exit code."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'x'?" for the nearest of the known names, nothing where none is near."""
+    nearest = get_close_matches(given, list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
+
 
 class AgentR1Error(Exception):
     """The work failed for a reason that the message names; exit code 1."""

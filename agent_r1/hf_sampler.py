@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
+from agent_r1 import watching
 from agent_r1.model import Policy
 from agent_r1.sampler import Action, ActionRequest
 from agent_r1.seeds import uniforms
@@ -128,13 +129,14 @@ class EmbeddedSession:
         length_B = torch.zeros(len(new), dtype=torch.long)
         ends = torch.tensor(self.end_ids)
         row_A, alive_A = torch.arange(len(new)), torch.ones(len(new), dtype=torch.bool)  # the rows that are computed
-        logits_A_V = self._prefill(new)
+        alive, logits_A_V = len(new), self._prefill(new)
         for step in range(self.max_new_tokens):
             token_A, logprob_A = self._choose(logits_A_V, None if noise_B_N is None else noise_B_N[row_A, step])
             token_B_N[row_A, step], logprob_B_N[row_A, step] = token_A, logprob_A
             length_B[row_A] += alive_A
             if self.heard is not None and alive_A[0] and row_A[0] == 0:
                 self.heard(int(token_A[0]))
+            watching.count("tokens", alive)
             alive_A = alive_A & ~torch.isin(token_A, ends)
             alive = int(alive_A.sum())
             if alive == 0 or step + 1 == self.max_new_tokens:

@@ -200,10 +200,15 @@ def resolve_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device: {name} is not available here")
+        raise ConfigError(f"device: {name} is not available here; --set device=cpu is (see agent-r1 doctor)")
     if name == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("device: mps is not available here")
     return torch.device(name)
+
+
+def gpu_memory() -> tuple[int, int] | None:
+    """Free and total bytes of the first GPU, None where torch finds none."""
+    return torch.cuda.mem_get_info() if torch.cuda.is_available() else None
 
 
 def release_memory() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from agent_r1 import critic, recompute
+from agent_r1 import critic, recompute, watching
 from agent_r1.batch import Batch, make_batch
 from agent_r1.config import Config
 from agent_r1.credit import Credited, credit_rows, explained_variance, give_credit, micro_batches
@@ -104,10 +104,12 @@ def update(
     credit = give_credit(learner.policy, reference, batch, config)
     _set_learning_rates(learner, config, iteration)
     tally = _Tally()
+    watching.expect("steps", config.ppo.epochs * min(config.ppo.minibatches, len(batch.annotations)))
     for rows in _minibatches(len(batch.annotations), config, iteration):
         if tally.stopped:
             break
         _step(learner, batch, credit, rows, config, tally)
+        watching.count("steps")
     if config.advantages.critic and config.ppo.value_steps:
         tally.skipped += _teach_critic(learner, batch, credit, config, iteration)
     return Update(_metrics(batch, credit, config, tally), credit_rows(batch, credit))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from agent_r1 import watching
 from agent_r1.config import Config
 from agent_r1.environment import Environment, Step, ToolEnvironment
 from agent_r1.environments import Environments
@@ -106,6 +107,7 @@ def rollout(
             _advance(one, actions[place], parsed[place], results[place], step, limits)
             if one.ending is None and step is not None:
                 _observe(one, step, environments, limits)
+        watching.count("trajectories", sum(one.ending is not None for _, one in active))
     return [_finished(one, environments, origin) for one in live]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from agent_r1 import watching
 from agent_r1.errors import EngineError, EngineLostError
 from agent_r1.questions.records import Json
 from agent_r1.sampler import Action, ActionRequest
@@ -48,6 +49,7 @@ class VllmSession:
             self.contexts[request.row] = [*before, *request.new_ids]
         generated = self.server.generate([self._body(request) for request in requests])
         actions = [self._action(each) for each in generated]
+        watching.count("tokens", sum(len(action.ids) for action in actions))
         for request, action in zip(requests, actions, strict=True):
             self.contexts[request.row] += action.ids
         return actions

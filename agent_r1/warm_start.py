@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from agent_r1 import watching
 from agent_r1.config import Config
 from agent_r1.environment import Step
 from agent_r1.environments import Environments
@@ -40,6 +41,7 @@ def warm_start(
     """Train the policy in place; returns metrics, the last losses of each phase. DataError where none can be shown."""
     plan = _world_phases if config.data.path is None else _file_phases
     metrics: dict[str, float] = {}
+    watching.expect("steps", config.warm_start.total_steps)
     for phase in plan(questions, environments, config):
         if phase.steps:
             losses = _supervise(policy, phase, config.warm_start.batch)
@@ -168,4 +170,5 @@ def _supervise(policy: Policy, phase: Phase, batch: int) -> list[float]:
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         losses.append(float(loss.detach()))
+        watching.count("steps")
     return losses

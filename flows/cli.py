@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import cast
+from typing import Annotated, cast
 
 os.environ["DO_NOT_TRACK"] = "true"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's idle threads sleep: spinning ones stall a busy machine
@@ -19,6 +19,7 @@ import typer
 
 from agent_r1.errors import AgentR1Error
 from flows.commands import chat, look, measure, schedule, train
+from flows.commands.help import Command, Group
 
 DEBUG = "--debug"
 COMMANDS = {
@@ -31,8 +32,9 @@ USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, which typer b
 
 app = typer.Typer(
     name="agent-r1",
-    epilog=f"Every command also takes {DEBUG}, which shows the traceback of an error.",
+    epilog=f"agent-r1 COMMAND --help has examples. {DEBUG} with any command shows an error's traceback.",
     add_completion=False,
+    cls=Group,
     pretty_exceptions_enable=False,
 )
 
@@ -60,9 +62,16 @@ def _hear_warnings() -> None:
     """Warnings of ours go to stderr as they are, whatever Prefect makes of the root logger."""
     logger = logging.getLogger("agent_r1")
     if not logger.handlers:
-        logger.addHandler(logging.StreamHandler())
+        logger.addHandler(_Stderr())
         logger.setLevel(logging.WARNING)
         logger.propagate = False
+
+
+class _Stderr(logging.Handler):
+    """Whatever stderr is at the time: a live line lets nothing write into it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)
 
 
 def _complain(message: str, arguments: Sequence[str]) -> None:
@@ -71,14 +80,27 @@ def _complain(message: str, arguments: Sequence[str]) -> None:
     print(f"agent-r1: {' '.join(message.split())}", file=sys.stderr)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from tasks.versions import PACKAGE, code_version
+
+        print(f"{PACKAGE} {code_version()}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", metavar="", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
     """Train tool-using language-model agents end to end by reinforcement learning."""
+    del version
 
 
 for panel, commands in COMMANDS.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(rich_help_panel=panel, cls=Command)(command)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from agent_r1.questions.loading import recognise
 from agent_r1.questions.records import Json
 from flows import tables
 from flows.reports import View
-from flows.tables import Grid
+from flows.tables import Grid, visible
 
 FIRST = 3
 LONGEST = 200  # characters of a text in the list of first questions
@@ -60,7 +60,7 @@ def examine(path: Path, layout: str) -> View:
         for number, question in enumerate(counts.first, start=1):
             console.print(Text(f"question {number}", style="bold"))
             for name, value in _record(question).items():
-                console.print(Text(f"  {name:9} {value}"), soft_wrap=True)
+                console.print(Text(f"  {name:9} {visible(str(value))}"), soft_wrap=True)
 
     first: list[Json] = [_record(question) for question in counts.first]
     records: dict[str, Json] = {name: grid.records() for name, grid in grids.items()}

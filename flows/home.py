@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from agent_r1.config import Config, parse
-from agent_r1.errors import ConfigError, RunError
+from agent_r1.errors import ConfigError, RunError, did_you_mean
 from storage import runs
 from storage.database import Store
 from storage.runs import EVALUATES, TRAJECTORIES_OF, RunRow, noted
@@ -48,7 +48,7 @@ def find_home(home: Path) -> Path:
     """The home of a command that only reads: nothing is made. ConfigError where it is no folder."""
     home = home.expanduser().absolute()
     if not home.is_dir():
-        problem = "is no folder" if home.exists() else "does not exist (nothing was run there yet)"
+        problem = "is no folder" if home.exists() else "does not exist (nothing was run there; --home names another)"
         raise ConfigError(f"home {home}: {problem}")
     return home.resolve()
 
@@ -78,7 +78,9 @@ def stored_row(home: Path, run: str) -> RunRow:
     """The run's row. RunError where there is none."""
     rows = {row.run: row for row in all_rows(home)}
     if run not in rows:
-        raise RunError(f"there is no run {run!r} in {home}; runs are: {', '.join(rows) or 'none'}")
+        raise RunError(
+            f"there is no run {run!r} in {home}; runs are: {', '.join(rows) or 'none'}{did_you_mean(run, rows)}"
+        )
     return rows[run]
 
 

@@ -1,27 +1,26 @@
 """What `doctor` says where no run is named: what is installed, the machine, the home, the environment, what is odd.
 
-Nothing is made or changed, and a home need not be there. Examining a run is left to reports.py.
+Nothing is made or changed, and a home need not be there. What is in it is left to health.py, a run to reports.py.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sys
-from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from agent_r1.errors import ConfigError, StoreError, StoreLockedError
+from agent_r1.errors import ConfigError, StoreError
 from agent_r1.questions.records import Json
-from flows.home import check_home, trajectories_of
-from flows.reports import View, status
-from storage import runs
+from flows.home import check_home
+from flows.reports import View
 from storage.addresses import without_login
-from storage.database import SCHEMA_VERSION, Store, stored_version
 from tasks.context import STORE
 from tasks.versions import PACKAGE, code_version, installed, library_versions
 
@@ -30,6 +29,9 @@ VARIABLES = (
     "AGENT_R1_HOME", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
 LOW_DISK = 2e9  # bytes; a few checkpoints of a small language model with its optimizer
+LOW_MEMORY = 1e9  # bytes; torch, Prefect and MLflow need as much before any model
+LOW_SHARED = 1e8
+FEW_FILES = 256
 PATIENCE = 2.0  # seconds; runs open the store for less
 
 
@@ -41,12 +43,12 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
 
 
-def examine(home: Path) -> View:
-    """Everything that was found, for people or as JSON."""
+def examine(home: Path, deep: bool = False) -> View:
+    """Everything that was found, for people or as JSON; with `deep` every byte of the checkpoints is read."""
     found = Findings()
     _versions(found)
     _machine(found)
-    _home(found, home.expanduser().absolute())
+    _home(found, home.expanduser().absolute(), deep)
     _environment(found)
 
     def draw(console: Console) -> None:
@@ -74,9 +76,9 @@ def _versions(found: Findings) -> None:
 def _machine(found: Findings) -> None:
     """Importing torch and transformers is a test of both."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    found.facts["machine"] = {"cores": cores}
+    found.facts["machine"] = {"cores": cores, **_memory(found)}
     try:
-        from agent_r1.model import machine
+        from agent_r1.model import gpu_memory, machine
 
         device, threads = machine()
         from agent_r1.vllm_process import default_interpreter, installed_version
@@ -86,12 +88,37 @@ def _machine(found: Findings) -> None:
     engine = default_interpreter()
     version = installed_version(engine)
     vllm = None if version is None else f"{version} in {engine}"
-    found.facts["machine"] |= {"device": device, "threads": threads, "vllm": vllm}
+    gpu = gpu_memory()
+    free = None if gpu is None else f"{gpu[0] / 1e9:.1f} of {gpu[1] / 1e9:.1f} GB free"
+    found.facts["machine"] |= {"device": device, "gpu_memory": free, "threads": threads, "vllm": vllm}
+    if gpu is not None and gpu[0] < gpu[1] / 2:
+        found.warnings.append(f"GPU memory: only {free}: another process uses it (nvidia-smi says which)")
     if threads > cores:
         found.warnings.append(f"torch takes {threads} threads on {cores} cores: set `threads` or OMP_NUM_THREADS")
 
 
-def _home(found: Findings, home: Path) -> None:
+def _memory(found: Findings) -> dict[str, Json]:
+    """Memory, and limits that end a process that meets them."""
+    facts: dict[str, Json] = {"memory_free_gb": None}
+    with suppress(OSError, ValueError, IndexError):
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        facts["memory_free_gb"] = free = round(int(lines["MemAvailable"].split()[0]) / 1e6, 1)
+        if free < LOW_MEMORY / 1e9:
+            found.warnings.append(f"memory: only {free:.1f} GB are free: end other programs, or take a smaller model")
+    facts["open_files"] = files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and files < FEW_FILES:
+        found.warnings.append(f"a process may open only {files} files: ulimit -n {4 * FEW_FILES}")
+    facts["shared_memory_gb"] = None
+    with suppress(OSError):
+        facts["shared_memory_gb"] = shared = round(shutil.disk_usage("/dev/shm").free / 1e9, 1)
+        if shared < LOW_SHARED / 1e9:
+            found.warnings.append(
+                f"/dev/shm: only {shared:.1f} GB are free, and vLLM needs it: docker run --shm-size=2g"
+            )
+    return facts
+
+
+def _home(found: Findings, home: Path, deep: bool) -> None:
     there = os.path.exists(home)  # unlike Path.exists, no error below a folder that may not be read
     found.facts["home"] = facts = {"path": str(home), "exists": there}
     above = next(folder for folder in (home, *home.parents) if os.path.exists(folder))
@@ -107,36 +134,24 @@ def _home(found: Findings, home: Path) -> None:
         facts["writable"] = True
     except ConfigError as error:
         found.warnings.append(str(error))
-    if os.path.exists(home / STORE):
-        _store(found, home)
+    if home.is_dir():
+        _health(found, home.resolve(), deep)
 
 
-def _store(found: Findings, home: Path) -> None:
-    facts = found.facts["home"]
+def _health(found: Findings, home: Path, deep: bool) -> None:
+    """What is in the home, as far as each part of it can be looked into."""
     try:
-        facts["schema_version"] = version = stored_version(home / STORE, PATIENCE)
-        facts["locked_by"] = None
-        if version < SCHEMA_VERSION:
-            found.warnings.append(
-                f"the store has schema version {version}: the next command that opens it makes it {SCHEMA_VERSION}, "
-                "which programs older than this one refuse"
-            )
-            return
-        with Store(home / STORE, PATIENCE).read() as con:
-            rows = runs.all_runs(con)
-    except StoreError as error:
-        facts["locked_by"] = error.holder if isinstance(error, StoreLockedError) else None
-        found.warnings.append(str(error))
+        from flows import health
+    except (ImportError, OSError, RuntimeError):  # as _machine says, torch does not work
         return
-    statuses = {row.run: status(home, row) for row in rows}
-    facts["runs"] = dict(Counter(statuses.values()))
-    for odd in ("killed", "failed"):
-        names = [row.run for row in rows if statuses[row.run] == odd and trajectories_of(row) is None]
-        copies = [row.run for row in rows if statuses[row.run] == odd and trajectories_of(row) is not None]
-        if names:
-            found.warnings.append(f"{odd}: {', '.join(names)} (agent-r1 resume RUN goes on)")
-        if copies:
-            found.warnings.append(f"{odd}: {', '.join(copies)} (the same agent-r1 reannotate command goes on)")
+    facts, warnings = found.facts["home"], found.warnings
+    health.file_system(home, facts, warnings)
+    rows, published = [], {}
+    if os.path.exists(home / STORE):
+        rows, published = health.store(home, facts, warnings, PATIENCE, deep)
+    health.locks(home, facts, warnings)
+    health.leftovers(home, facts, warnings)
+    health.shown(home, rows, published, facts, warnings)
 
 
 def _environment(found: Findings) -> None:
@@ -157,7 +172,13 @@ def _environment(found: Findings) -> None:
 
 def _shown(value: Json) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{count} {name}" for name, count in value.items()) or "none"
+        pairs = ((name, each) for name, each in value.items())
+        return (
+            ", ".join(f"{each} {name}" if isinstance(each, int) else f"{name}: {each}" for name, each in pairs)
+            or "none"
+        )
+    if isinstance(value, list):
+        return "; ".join(map(str, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)

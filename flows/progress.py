@@ -1,10 +1,11 @@
-"""What the terminal says while a run goes on: a line an iteration, plain text. Tables are left to tables.py."""
+"""What a run says while it goes on: a line an iteration. How it is shown is left to screens.py, tables to tables.py."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from flows.screens import Screen
 from storage import metrics
 from storage.metrics import MetricRow
 from storage.stages import StageRow
@@ -20,21 +21,22 @@ SHOWN = (
 class Progress:
     """Says what this process does of a run, and once what it finds done."""
 
-    def __init__(self, context: RunContext, say: Callable[[str], None]) -> None:
+    def __init__(self, context: RunContext, screen: Screen) -> None:
         self._context = context
-        self._say = say
+        self._screen = screen
         self._found = {(row.iteration, row.stage) for row in context.ledger.rows}
 
     def begin(self, shards: int) -> None:
         """Say what is skipped."""
+        self._screen.begin_run(self._context, shards)
         line = skipped_line(self._context.ledger.rows, shards)
         if line:
-            self._say(line)
+            self._screen.say(line)
 
     def stage(self, name: str) -> None:
         """Say that a stage before the first iteration begins, which may take minutes."""
         if (0, name) not in self._found:
-            self._say(f"{name.replace('_', ' ')} ...")
+            self._screen.passing(f"{name.replace('_', ' ')} ...")
 
     def iteration(self, iteration: int) -> None:
         """Say how an iteration went."""
@@ -42,7 +44,9 @@ class Progress:
             return
         with self._context.store.read() as con:
             rows = metrics.load(con, self._context.run)
-        self._say(iteration_line(rows, iteration, self._context.config.iterations))
+        line = iteration_line(rows, iteration, self._context.config.iterations)
+        values = {row.key: row.value for row in rows if row.iteration == iteration}
+        self._screen.iteration(self._context, iteration, line, values)
 
 
 def iteration_line(rows: Sequence[MetricRow], iteration: int, total: int) -> str:

@@ -21,7 +21,7 @@ from agent_r1.errors import RunError
 from agent_r1.history import History, history
 from agent_r1.questions.records import Json
 from agent_r1.trajectory import Turn
-from flows import tables, trajectory_view
+from flows import progress, tables, trajectory_view
 from flows.home import EVALUATES, all_rows, find_home, noted, stored_context, stored_row, trajectories_of
 from flows.locks import holder
 from flows.tables import Grid
@@ -243,6 +243,15 @@ def after_training(context: RunContext, home_option: str) -> View:
             console.print(Text(f"  {what}:\n    {command}"), soft_wrap=True)
 
     return View({"learning": grid.records(), "alarms": [*alarms]}, draw)
+
+
+def last_line(context: RunContext) -> str:
+    """How a run that ended stands, for a log: its last results, and the names of its alarms."""
+    with context.store.read() as con:
+        rows = metrics.load(con, context.run)
+    line = progress.iteration_line(rows, max((row.iteration for row in rows), default=0), context.config.iterations)
+    alarms = ", ".join(alarm.name for alarm in _alarms(context, _history(context, rows, evaluated=True)))
+    return f"{context.run}: finished, {line.partition('  |')[0]}{f'; alarms: {alarms}' if alarms else ''}"
 
 
 def _history(context: RunContext, rows: Sequence[MetricRow], *, evaluated: bool) -> History:

@@ -22,10 +22,12 @@ from typing import IO
 from uuid import UUID
 
 from agent_r1.errors import AgentR1Error
+from storage.addresses import without_login
 
 START_SECONDS = 180.0
 STOP_SECONDS = 10.0
 RECORD_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 CHILD = Path(__file__).with_name("server_child.py")
 
 QUIET = {
@@ -66,6 +68,7 @@ def prefect_server(home: Path, meanwhile: Callable[[], object] = lambda: None) -
     given = os.environ.get("PREFECT_API_URL")
     if given:
         os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
+        _check_answers(given)
         meanwhile()
         yield given
         return
@@ -116,6 +119,21 @@ def _server(home: Path, port: int, how: Mapping[str, str], meanwhile: Callable[[
         _settings(url, folder),
     ):
         yield url
+
+
+def _check_answers(url: str) -> None:
+    """ServerError, after seconds and not minutes, where the user's server is not there."""
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=ANSWER_SECONDS):
+            return
+    except urllib.error.HTTPError:
+        return  # it answers, if not to that: Prefect itself says what it wants
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise ServerError(
+            f"the Prefect server at {without_login(url)} (PREFECT_API_URL) does not answer: {reason}; start it, or "
+            "unset PREFECT_API_URL to have one for the run alone"
+        ) from error
 
 
 @contextmanager

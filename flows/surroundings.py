@@ -28,6 +28,9 @@ def check_files(config: Config) -> None:
     ):
         if path is not None and not Path(path).is_file():
             raise ConfigError(f"{key}: {path}: no such file")
+    model = config.model.path
+    if not Path(model).expanduser().is_dir() and (model.startswith((".", "/", "~")) or model.count("/") > 1):
+        raise ConfigError(f"model.path: {model}: no such folder; a model of the hub is OWNER/NAME")
     if config.data.databases is not None and not Path(config.data.databases).is_dir():
         raise ConfigError(f"data.databases: {config.data.databases}: no such folder")
 

@@ -69,7 +69,7 @@ class Grid:
 
     def records(self) -> list[Json]:
         """A dict a row, not-a-number as null."""
-        return [{name: plain_json(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
+        return [{name: finite(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
 
     def texts(self) -> list[list[str]]:
         """The cells as people read them."""
@@ -88,7 +88,7 @@ class Grid:
             numbers = all(_is_number(row[index]) for row in self.rows)
             table.add_column(name, justify="right" if numbers else "left", overflow="fold")
         for row in self.texts():
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(visible(cell)) for cell in row))
         return table
 
 
@@ -99,9 +99,14 @@ def show(console: Console, *grids: Grid) -> None:
         console.print()
 
 
+def visible(text: str) -> str:
+    """Text that cannot steer a terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
+
+
 def as_json(value: Json) -> str:
     """JSON text for a program: standard JSON, so NaN is null."""
-    return json.dumps(plain_json(value), ensure_ascii=False, indent=2, allow_nan=False)
+    return json.dumps(finite(value), ensure_ascii=False, indent=2, allow_nan=False)
 
 
 def run_list(rows: Sequence[RunRow], done: Mapping[str, Sequence[StageRow]], statuses: Mapping[str, str]) -> Grid:
@@ -280,10 +285,10 @@ def _text(cell: Json) -> str:
     return str(cell)
 
 
-def plain_json(value: Json) -> Json:
-    """What is standard JSON: numbers that are none become null."""
+def finite(value: Json) -> Json:
+    """The same with null for what is not a number."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: plain_json(item) for key, item in value.items()}
-    return [plain_json(item) for item in value] if isinstance(value, list) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list) else value

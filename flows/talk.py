@@ -24,8 +24,7 @@ from agent_r1.seeds import generator
 from flows.configs import find_config
 from flows.evaluate_command import OF_WORLD, SPLITS, with_settings
 from flows.evaluation import Target, resolve
-from flows.tables import plain_json
-from flows.trajectory_view import visible
+from flows.tables import finite, visible
 
 if TYPE_CHECKING:
     from agent_r1.dataset import Split
@@ -122,7 +121,7 @@ def chat(options: Options, console: Console) -> None:
                 console.print(Text("\nstopped; the next question begins anew", style="yellow"))
                 continue
             if options.as_json:
-                print(json.dumps(plain_json(transcript(question, trajectory)), ensure_ascii=False), flush=True)
+                print(json.dumps(finite(transcript(question, trajectory)), ensure_ascii=False), flush=True)
             else:
                 console.print(Text(_ended(question, trajectory), style="green"), soft_wrap=True)
 
@@ -144,7 +143,7 @@ def transcript(question: Question, trajectory: Trajectory) -> dict[str, Json]:
 
 def _turn(turn: Turn) -> Json:
     calls: list[Json] = [
-        {"name": each.name, "arguments": each.arguments, "ok": each.ok, "result": each.text} for each in turn.calls
+        {"name": each.name, "arguments": dict(each.arguments), "ok": each.ok, "result": each.text} for each in turn.calls
     ]
     return {
         "action": turn.action_text,

@@ -13,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext, TagsContext
 
-from flows import iteration_page
+from flows import iteration_page, screens
 from flows.home import stored_context, stored_row
 from flows.progress import Progress
 from flows.start import started_from
@@ -30,7 +30,7 @@ def train(home: str, run: str) -> None:
     """All stages of a stored run that are not done yet."""
     context = stored_context(Path(home), run)
     start_from = started_from(stored_row(context.home, run))
-    progress = Progress(context, lambda line: print(line, flush=True))
+    progress = Progress(context, screens.current())
     _name_flow_run(context)
     with TagsContext(current_tags={f"run:{run}"}):  # the flow run's others say nothing of a task
         iterate(context, start_from, progress)

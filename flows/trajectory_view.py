@@ -14,7 +14,7 @@ from rich.text import Text
 from agent_r1.errors import RunError
 from agent_r1.questions.records import Json
 from agent_r1.trajectory import Annotation, Credit, Purpose, Trajectory, Turn
-from flows.tables import Grid
+from flows.tables import Grid, visible
 from storage import annotations, trajectories
 from tasks.context import RunContext
 
@@ -90,7 +90,7 @@ def render(
         console.print(_tokens(turn, decode, plain))
         for call in turn.calls:
             name = "malformed call" if call.malformed else call.name
-            result = Text(f"  {name}: {'ok' if call.ok else 'failed'}: {visible(call.text)}")
+            result = Text(f"  {visible(name)}: {'ok' if call.ok else 'failed'}: {visible(call.text)}")
             console.print(result, style="green" if call.ok else "red")
         console.print(Text(f"  {_worth(parts.get(turn.index), advantages.get(turn.index))}\n"), style="yellow")
 
@@ -128,11 +128,6 @@ def _by_turn(
         rest = chosen.get(turn.segment, [])
         found[turn.index], chosen[turn.segment] = rest[: len(turn.action_ids)], rest[len(turn.action_ids) :]
     return found
-
-
-def visible(text: str) -> str:
-    """Text that cannot steer a terminal."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
 
 
 def _jsonable(value: object) -> Json:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from agent_r1 import watching
 from agent_r1.config import Config
 from agent_r1.environments import Environments
 from agent_r1.evaluation import evaluation_metrics
@@ -76,6 +77,7 @@ def answer(
     """One trajectory for each question and purpose, a shard's size at a time."""
     made: dict[Purpose, list[Trajectory]] = {}
     attempts = [Attempt(question, 0) for question in questions.values()]
+    watching.expect("trajectories", len(attempts) * len(purposes))
     for purpose in purposes:
         made[purpose] = []
         for start in range(0, len(attempts), config.rollout.shard_size):

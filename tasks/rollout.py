@@ -5,6 +5,7 @@ from __future__ import annotations
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from agent_r1 import watching
 from agent_r1.rollout import Attempt, Origin, draw
 from agent_r1.rollout import rollout as sample
 from storage import trajectories
@@ -42,6 +43,7 @@ def _rollout(context: RunContext, iteration: int, shard: int) -> Work:
     questions = load_questions(context, [question_id for question_id, _ in pairs])  # all shards': read once
     attempts = [Attempt(questions[question_id], number) for question_id, number in mine]
     origin = Origin(context.run, iteration, "train", iteration - 1)
+    watching.expect("trajectories", len(attempts))
     made, weights = sample_with(
         context, iteration - 1, "train", lambda sampler, world: sample(attempts, sampler, world, config, origin)
     )

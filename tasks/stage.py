@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from agent_r1 import watching
 from agent_r1.errors import CheckpointError, EngineLostError, RunError
 from agent_r1.questions.records import Json
 from storage import checkpoints, metrics, stages
@@ -89,6 +90,7 @@ def run_stage(
         log.warning("%s: done before, but its files are gone or changed: doing it again", label)
     elif done is not None:
         raise RunError(f"{label} was done from other inputs than there are now; {_do_again(context, iteration)}")
+    watching.begin(stage, iteration, shard)
     started_at = datetime.now(UTC)
     result = work()
     if done is not None and result.receipt != done.receipt and context.ledger.followed(done):
@@ -117,6 +119,7 @@ def run_stage(
         values = {**result.metrics, f"time/{stage}_seconds": stages.seconds(con, context.run, iteration, stage)}
         metrics.save(con, context.run, iteration, stage, values, row.finished_at)
     context.ledger.add(row)
+    watching.end(stage, iteration, shard, (row.finished_at - row.started_at).total_seconds())
     return row.receipt
 
 

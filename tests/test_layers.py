@@ -22,7 +22,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "docstring_parser": ("agent_r1/tools/function.py",),
     "bm25s": ("agent_r1/tools/search_index.py",),
     "duckdb": ("agent_r1/tools/sql", "agent_r1/world/", "storage/"),
-    "sqlite3": ("agent_r1/tools/sql",),
+    "sqlite3": ("agent_r1/tools/sql", "storage/health.py"),
     "mcp": ("agent_r1/tools/mcp",),
     "anyio": ("agent_r1/tools/mcp",),
     "vllm": (),  # of another environment: agent_r1/vllm_process.py starts it as a process

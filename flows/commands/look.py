@@ -21,14 +21,19 @@ def runs(home: Home = DEFAULT_HOME, as_json: AsJson = False) -> None:
 
 def show(
     run: Run,
-    iteration: Annotated[int | None, typer.Option("--iteration", help="Metrics and trajectories of it.")] = None,
+    iteration: Annotated[
+        int | None, typer.Option("--iteration", help="Its metrics, and some of its trajectories.")
+    ] = None,
     trajectory: Annotated[
-        str | None, typer.Option("--trajectory", help="A trajectory's id, or an end of it that no other has.")
+        str | None, typer.Option("--trajectory", help="By its id, or an end of it that no other has.")
     ] = None,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run's stages, one of its iterations, or a trajectory with its tokens coloured by mask."""
+    """Show a run, an iteration, or a trajectory turn by turn.
+
+    A trajectory's tokens are coloured by mask: what the agent chose, and what it was given.
+    """
     from flows import reports
 
     if trajectory is not None:
@@ -64,7 +69,7 @@ def compare(
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: by iteration, in sum, and in what their configurations differ."""
+    """Compare runs: by iteration, in sum, by their configurations."""
     from flows import reports
 
     if len(set(names)) < 2:
@@ -73,13 +78,16 @@ def compare(
 
 
 def doctor(
-    run: Annotated[str | None, typer.Argument(help="Default: what is installed, and the home.")] = None,
+    run: Annotated[str | None, typer.Argument(help="Name of a run. Default: the installation and the home.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="A question file to look into instead.")] = None,
-    layout: Annotated[str, typer.Option("--format", help="Layout of the file, as data.format.")] = "auto",
+    layout: Annotated[str, typer.Option("--format", help="Layout of that file, as data.format.")] = "auto",
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the home's checkpoints, too.")] = False,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong or odd with a run, with numbers and what to try; with what is installed; or with a data file.
+    """Say what is wrong or odd, and what to do about it.
+
+    With the installation, its home and its servers; with a run, by its metrics; or with a question file.
 
     The exit code is 0 where it could look: alarms and warnings are findings, not failures. A broken file is a failure.
     """
@@ -92,7 +100,7 @@ def doctor(
     if data is not None:
         show_view(data_report.examine(data, layout), as_json)
         return
-    show_view(installation.examine(home) if run is None else reports.diagnosis(home, run), as_json)
+    show_view(installation.examine(home, deep) if run is None else reports.diagnosis(home, run), as_json)
 
 
 def ui(

@@ -9,36 +9,45 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.options import DEFAULT_HOME, AsJson, Home, Run
+from flows.commands.options import DEFAULT_HOME, AsJson, Home, JsonLines, Quiet, Run
 from flows.interruption import orderly
-from flows.terminal import say, say_aside, say_nothing, show_view
+from flows.terminal import say, say_nothing, show_view
 
 
 def evaluate(
     target: Annotated[str, typer.Argument(help="A run, a checkpoint folder or a Hugging Face model.")],
     data: Annotated[
-        list[Path] | None, typer.Option("--data", help="Question file instead of the target's own; may be repeated.")
+        list[Path] | None, typer.Option("--data", help="Question file, instead of the target's own; may be repeated.")
     ] = None,
     split: Annotated[str, typer.Option("--split", help="train, validation or test.")] = "validation",
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", help="policy (the default), direct, rag, react, or all; may be repeated."),
+        typer.Option("--method", help="policy (the default), direct, rag, react or all; may be repeated."),
     ] = None,
     questions: Annotated[
-        int | None, typer.Option("--questions", min=1, help="Only the first so many of each file or split.")
+        int | None, typer.Option("--questions", min=1, help="Only so many, the first of each file or split.")
     ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key.sub=value, instead of the target's.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key.sub=value instead of the target's; may be repeated.")
+    ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", help="Keep what was answered as a run; NAME-METHOD of several methods.")
+        str | None, typer.Option("--run", help="Keep the answers as a run; NAME-METHOD of several methods.")
     ] = None,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Evaluate a policy on questions, and other ways of answering them with the same weights."""
+    """Evaluate a policy, and other ways of answering with its weights.
+
+    What it does meanwhile is said on stderr, the result on stdout.
+    """
     from flows import evaluate_command as command
+    from flows import screens
 
     options = command.Options(target, data or [], split, method or ["policy"], questions, settings or [], run, home)
-    show_view(command.evaluate(options, say_aside), as_json)
+    with screens.opened(screens.chosen(quiet, json_lines=False), sys.stderr) as screen:
+        view = command.evaluate(options, screen.say)
+    show_view(view, as_json)
 
 
 def experiment(
@@ -47,27 +56,39 @@ def experiment(
     only: Annotated[list[str] | None, typer.Option("--only", help="Only this variant; may be repeated.")] = None,
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only this seed; may be repeated.")] = None,
     results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of the results. Default: HOME/experiments/NAME/results.")
+        Path | None, typer.Option("--results", help="Where results lie. Default: HOME/experiments/NAME/results.")
     ] = None,
     summary_only: Annotated[bool, typer.Option("--summary-only", help="Run nothing, sum up what is there.")] = False,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
+    quiet: Quiet = False,
+    json_lines: JsonLines = False,
 ) -> None:
-    """Train named variants with several seeds each, or go on with that, and compare them."""
+    """Train variants with several seeds each, and compare them.
+
+    The same command goes on where it was stopped, and several processes may share the work.
+    """
     from flows import experiment_command as command
+    from flows import screens
     from flows.experiment import check_done
 
+    mode = screens.chosen(quiet, json_lines)
     options = command.Options(config, name, only or [], seeds or [], results, summary_only, home)
-    with redirect_stdout(sys.stderr if as_json else sys.stdout):
-        view, failures = command.experiment(options, say)
-    show_view(view, as_json)
+    with redirect_stdout(sys.stderr if as_json else sys.stdout), screens.opened(mode) as screen:
+        view, failures = command.experiment(options, screen.say)
+        if isinstance(screen, screens.JsonLines):
+            screen.tell("summary", summary=view.json)
+    if as_json or mode is not screens.Mode.JSON_LINES:
+        show_view(view, as_json)
     check_done(failures)
 
 
 def reannotate(
     run: Run,
     name: Annotated[str, typer.Option("--name", help="Name of the new run.", show_default=False)],
-    settings: Annotated[list[str] | None, typer.Option("--set", help="rewards.x=y, instead of the run's.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="rewards.x=y instead of the run's; may be repeated.")
+    ] = None,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_r1.errors import ConfigError
+from agent_r1.errors import ConfigError, did_you_mean
 
 CONFIGS = Path(__file__).parent
 
@@ -16,5 +16,7 @@ def find_config(name: str, below: str = "") -> Path:
     shipped = {path.stem: path for path in sorted((CONFIGS / below).glob("*.yaml"))}
     if name not in shipped:
         names = ", ".join(shipped) or "none"
-        raise ConfigError(f"{name}: no such file, and no shipped configuration; those are {names}")
+        raise ConfigError(
+            f"{name}: no such file, and no shipped configuration; those are {names}{did_you_mean(name, shipped)}"
+        )
     return shipped[name]

@@ -43,15 +43,21 @@ def heard(chat: Chat, ids: Sequence[int]) -> list[str]:
     return pieces
 
 
+def byte_ids(policy: Policy, text: bytes) -> list[int]:
+    """A token for each byte."""
+    vocabulary = policy.tokenizer.get_vocab()
+    return [vocabulary[f"<0x{byte:02X}>"] for byte in text]
+
+
 def test_a_letter_of_several_tokens_is_said_when_it_is_whole(policy: Policy) -> None:
     chat = Chat(policy.tokenizer, [], "")
-    ids = [policy.tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in "aé漢".encode()]
+    ids = byte_ids(policy, "aé漢".encode())
     assert [piece for piece in heard(chat, ids) if piece.strip()] == ["a", "é", "漢"]
 
 
 def test_bytes_that_never_become_a_letter_are_said_at_the_end(policy: Policy) -> None:
     chat = Chat(policy.tokenizer, [], "")
-    ids = [policy.tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in (0x61, 0xE6)]
+    ids = byte_ids(policy, b"\x61\xe6")
     assert "\ufffd" in "".join(heard(chat, ids))
 
 

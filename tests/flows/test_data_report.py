@@ -89,3 +89,15 @@ def test_what_cannot_be_read_is_one_line(
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_texts_of_a_file_do_not_command_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither escape sequences nor rich's markup."""
+    path = tmp_path / "q.jsonl"
+    odd = "\x1b[31mred \x1b]0;title\x07 [bold]x[/bold] [/nope] caf\u00e9 \u009b2J?"
+    path.write_text(json.dumps({"question": odd, "answer": "\x1b[2J"}) + "\n")
+    assert main(["doctor", "--data", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\u009b"} & set(out)
+    assert "\ufffd[31mred" in out
+    assert "[bold]x[/bold] [/nope] caf\u00e9" in out

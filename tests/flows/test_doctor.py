@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fakes import Fakes
 
-from flows import installation
+from flows import health, installation
 from flows.cli import main
 from flows.home import TRAJECTORIES_OF
 from storage import metrics, runs
@@ -139,7 +139,7 @@ def test_an_installation_is_examined_without_a_home_and_makes_none(tmp_path: Pat
     assert found["warnings"] == []
     assert found["home"].items() >= {"path": str(home), "exists": False}.items()
     assert {"python", "torch", "transformers", "prefect", "mlflow", "duckdb"} <= set(found["versions"])
-    assert {"device", "threads", "cores", "vllm"} == set(found["machine"])
+    assert {"device", "threads", "cores", "vllm", "memory_free_gb", "gpu_memory"} <= set(found["machine"])
     assert not home.parent.exists()
     assert main(["doctor", "--home", str(home)]) == 0
     assert capsys.readouterr().out.endswith("nothing odd was found\n")
@@ -205,7 +205,7 @@ def test_a_file_that_is_no_store_and_a_newer_store_are_warnings(tmp_path: Path, 
 def test_an_older_store_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     add_run(tmp_path, "a", {})
     before = (tmp_path / "store.duckdb").read_bytes()
-    monkeypatch.setattr(installation, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    monkeypatch.setattr(health, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
     found = asked(capsys, "--home", str(tmp_path))
     assert found["home"]["schema_version"] == SCHEMA_VERSION
     assert "the next command" in found["warnings"][0]

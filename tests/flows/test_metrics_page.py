@@ -10,6 +10,7 @@ from fakes import Fakes
 
 from agent_r1.config import parse
 from flows.progress import Progress
+from flows.screens import Quiet
 from flows.start import begin
 from flows.training import iterate
 from storage import metrics
@@ -41,7 +42,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             name = module.__name__.rpartition(".")[2]
             patch.setattr(module, name, getattr(module, name).fn)
         patch.setattr(publish, "publish", Fakes().publish)
-        iterate(context, None, Progress(context, lambda _: None))
+        iterate(context, None, Progress(context, Quiet()))
     with context.store.read() as con:
         return {row.key for row in metrics.load(con, "a")}
 

@@ -12,6 +12,7 @@ from agent_r1.errors import RunError
 from flows.home import stored_row
 from flows.locks import run_lock
 from flows.progress import Progress
+from flows.screens import Quiet
 from flows.session import run_training
 from flows.start import begin, resume
 from flows.training import iterate
@@ -51,7 +52,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[object, 
     context = begin(tmp_path_factory.mktemp("undisturbed"), "a", config()).context
     with pytest.MonkeyPatch.context() as patch:
         Fakes().install(patch.setattr)
-        iterate(context, None, Progress(context, lambda _: None))
+        iterate(context, None, Progress(context, Quiet()))
     return rows(context)
 
 
