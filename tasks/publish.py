@@ -12,6 +12,7 @@ from agent_r1.trajectory import Trajectory
 from storage import checkpoints, metrics, questions, runs, trajectories
 from storage.metrics import MetricRow
 from storage.tracking import Status, Tracker
+from tasks.retention import unkept
 from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
 from tasks.versions import code_version
 
@@ -111,7 +112,5 @@ def _example(trajectory: Trajectory, question: Question) -> Mapping[str, Json]:
 
 def _retain(context: RunContext, rows: Sequence[MetricRow], iteration: int) -> None:
     """Remove the checkpoints before this one that keep_checkpoints does not name."""
-    made = [each for each in checkpoints.finished(context.checkpoints) if each <= iteration]
-    best = metrics.best(rows, context.config.evaluation.metric, range(iteration + 1))
-    for each in set(made) - checkpoints.retained(made, context.config.keep_checkpoints, best):
+    for each in unkept(context, rows, iteration):
         checkpoints.remove(context.checkpoint(each))
