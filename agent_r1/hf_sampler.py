@@ -6,7 +6,7 @@ turns the holes are squeezed out. Positions are each row's own, so holes change 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,15 +75,16 @@ def _empty_cache() -> Cache:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSampler:
-    """Samples from a policy in this process."""
+    """Samples from a policy in this process. `heard` is told each row's place and token as soon as it is sampled."""
 
     policy: Policy
+    heard: Callable[[int, int], None] | None = None
 
     def session(
         self, *, end_ids: tuple[int, ...], temperature: float, greedy: bool, max_new_tokens: int
     ) -> EmbeddedSession:
         """See Sampler.session."""
-        return EmbeddedSession(self.policy, end_ids, temperature, greedy, max_new_tokens)
+        return EmbeddedSession(self.policy, end_ids, temperature, greedy, max_new_tokens, self.heard)
 
 
 @dataclass(slots=True)
@@ -95,6 +96,7 @@ class EmbeddedSession:
     temperature: float
     greedy: bool
     max_new_tokens: int
+    heard: Callable[[int, int], None] | None = None
     rows: list[int] = field(default_factory=list)
     pending: dict[int, int] = field(default_factory=dict)  # last sampled token of a row, not yet in the cache
     cache: Cache = field(default_factory=_empty_cache)
@@ -131,6 +133,9 @@ class EmbeddedSession:
             token_A, logprob_A = self._choose(logits_A_V, None if noise_B_N is None else noise_B_N[row_A, step])
             token_B_N[row_A, step], logprob_B_N[row_A, step] = token_A, logprob_A
             length_B[row_A] += alive_A
+            if self.heard is not None:
+                for place, token in zip(row_A[alive_A].tolist(), token_A[alive_A].tolist(), strict=True):
+                    self.heard(place, token)
             alive_A = alive_A & ~torch.isin(token_A, ends)
             alive = int(alive_A.sum())
             if alive == 0 or step + 1 == self.max_new_tokens:

@@ -50,7 +50,7 @@ def card(
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n",
         f"# {context.run}, iteration {iteration}\n",
         f"A language model that answers questions in several turns with tools ({', '.join(config.tools) or 'none'}), "
-        f"trained with [Agent-R1](https://pypi.org/project/agent-r1/) by reinforcement learning from "
+        f"trained with Agent-R1 by reinforcement learning from "
         f"`{base or path}`{f', after {started}' if started else ''}.\n",
         f"- trained on: {trained_on}, {iteration} iterations of {config.rollout.questions} questions x "
         f"{config.rollout.attempts} attempts, estimator `{config.advantages.estimator}`, seed {config.seed}\n"
@@ -96,13 +96,15 @@ tokenizer = AutoTokenizer.from_pretrained(folder)
 model = AutoModelForCausalLM.from_pretrained(folder)
 tools = {pformat(json.loads(json.dumps([dict(tool) for tool in tools])), sort_dicts=False, width=110)}
 messages = {messages!r}
-prompt = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+prompt = tokenizer.apply_chat_template(
+    messages, tools=tools, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+)
 reply = model.generate(**prompt, do_sample=False, max_new_tokens={context.config.rollout.max_new_tokens})
 print(tokenizer.decode(reply[0][prompt["input_ids"].shape[1]:]))
 ```
 
-It calls a tool in its reply: run it, add its text as a message of role `tool`, and generate again, until the reply has an
-`<answer>`.
+It calls a tool in its reply: run it, add its text as a message of role `tool`, and generate again, until the reply
+has an `<answer>`.
 """
 
 
@@ -110,5 +112,6 @@ def _trajectories(counts: Mapping[str, int]) -> str:
     listed = ", ".join(f"{name} {count}" for name, count in counts.items())
     return (
         f"## Trajectories\n\n`trajectories/` holds what was sampled in training and evaluation, a row a segment "
-        f"({listed}): messages, token ids, mask (true where the model chose), log-probabilities, rewards, values and advantages.\n"
+        f"({listed}): messages, token ids, mask (true where the model chose), "
+        "log-probabilities, rewards, values and advantages.\n"
     )

@@ -18,13 +18,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's idle threads slee
 import typer
 
 from agent_r1.errors import AgentR1Error
-from flows.commands import keep, look, measure, train
+from flows.commands import chat, keep, look, measure, train
 
 DEBUG = "--debug"
 COMMANDS = {
     "Train": (train.train, train.resume),
     "Look": (look.runs, look.show, look.compare, look.doctor),
-    "Keep": (keep.export, keep.gc),
+    "Keep": (chat.chat, keep.export, keep.gc),
     "Measure": (measure.evaluate, measure.experiment, measure.reannotate),
 }
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, which typer brings but does not name

@@ -49,7 +49,7 @@ def evaluate(options: Options, say: Callable[[str], None]) -> View:
     run_of = {} if options.run is None else baselines.names(options.run, methods, len(files))
     home = options.home.expanduser().absolute() if options.run is None else check_home(options.home)
     default = load(find_config(ON_FILES), [f"data.path={files[0]}"]) if files else load(find_config(OF_WORLD))
-    target = _set(evaluation.resolve(home, options.target, default), options.settings, files)
+    target = set_target(evaluation.resolve(home, options.target, default), options.settings, files)
     # The target's own data.format is of the file that it was trained on.
     named = any(setting.startswith("data.format=") for setting in options.settings)
     layout = target.config.data.format if named else "auto"
@@ -68,7 +68,7 @@ def evaluate(options: Options, say: Callable[[str], None]) -> View:
     return reports.methods(target.name, results)
 
 
-def _set(target: Target, settings: Sequence[str], files: Sequence[Path]) -> Target:
+def set_target(target: Target, settings: Sequence[str], files: Sequence[Path]) -> Target:
     """The target with another configuration, on the files where there are some. ConfigError names a wrong setting."""
     if not settings:
         return target

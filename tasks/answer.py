@@ -120,6 +120,15 @@ def open_split(
     home: Path, opened: Opened, config: Config, split: Split, methods: Sequence[str]
 ) -> Iterator[Callable[[str, str], Answered]]:
     """What answers a split's questions by a method, for a run of that name; all methods share their tools."""
+    with open_tools(home, opened, config, split, methods) as environments:
+        yield lambda method, run: _answered(opened, config, split, environments, method, run)
+
+
+@contextmanager
+def open_tools(
+    home: Path, opened: Opened, config: Config, split: Split, methods: Sequence[str]
+) -> Iterator[Environments]:
+    """The tools of a split that the methods need, closed at the end."""
     with tempfile.TemporaryDirectory(prefix="agent-r1-") as folder:
         database = Path(folder) / "world.duckdb"
         if split.world is not None:
@@ -127,7 +136,7 @@ def open_split(
         tools = needed(methods, config)
         found_in = finder_over(config.search, home, split.passages) if "search" in tools.tools else []
         with open_environments(tools, database, found_in, opened.tokenizer) as environments:
-            yield lambda method, run: _answered(opened, config, split, environments, method, run)
+            yield environments
 
 
 def _answered(
