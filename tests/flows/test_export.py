@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas
@@ -18,8 +17,6 @@ from flows.cli import main
 from flows.session import run_training
 from flows.start import begin
 from storage import checkpoints
-
-del Callable
 
 
 @pytest.fixture
