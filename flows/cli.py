@@ -18,14 +18,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's idle threads slee
 import typer
 
 from agent_r1.errors import AgentR1Error
-from flows.commands import chat, look, measure, schedule, train
+from flows.commands import chat, keep, look, measure, schedule, train
 from flows.commands.help import Command, Group
 
 DEBUG = "--debug"
 COMMANDS = {
     "Train": (train.train, train.resume, schedule.schedule),
     "Look": (look.runs, look.show, look.report, look.ui, look.compare, look.doctor),
-    "Use": (chat.chat,),
+    "Use": (chat.chat, keep.export, keep.gc),
     "Measure": (measure.evaluate, measure.experiment, measure.reannotate),
 }
 USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, which typer brings but does not name

@@ -143,7 +143,8 @@ def transcript(question: Question, trajectory: Trajectory) -> dict[str, Json]:
 
 def _turn(turn: Turn) -> Json:
     calls: list[Json] = [
-        {"name": each.name, "arguments": dict(each.arguments), "ok": each.ok, "result": each.text} for each in turn.calls
+        {"name": each.name, "arguments": dict(each.arguments), "ok": each.ok, "result": each.text}
+        for each in turn.calls
     ]
     return {
         "action": turn.action_text,

@@ -177,7 +177,12 @@ def _attached(path: Path, read_only: bool, wait: float) -> tuple[DuckDBPyConnect
     pause, warned = 0.01, False
     while True:
         try:
-            return _ENGINE.attach(path, read_only)
+            before = _file(path)
+            con, name = _ENGINE.attach(path, read_only)
+            if _file(path) == before:
+                return con, name
+            _ENGINE.detach(con, name)  # the file was opened, then compaction put another in its place
+            continue
         except duckdb.Error as error:
             if LOCK_MESSAGE not in str(error):
                 raise StoreError(_said(path, error)) from error
@@ -192,6 +197,11 @@ def _attached(path: Path, read_only: bool, wait: float) -> tuple[DuckDBPyConnect
                 warned = True
         time.sleep(min(pause, max(wait - waited, 0.0)))
         pause = min(pause * 1.5, 0.5)
+
+
+def _file(path: Path) -> int | None:
+    """Which file has this name now."""
+    return path.stat().st_ino if path.exists() else None
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from storage import annotations, checkpoints, metrics, questions, runs, trajecto
 from storage.metrics import MetricRow
 from storage.runs import EVALUATES, TRAJECTORIES_OF, RunRow, noted
 from storage.tracking import Best, Status, Traced, Tracker
+from tasks.retention import best_iteration, kept, unkept
 from tasks.stage import Connection, Receipt, RunContext, Work, run_stage
 from tasks.versions import code_version
 
@@ -56,8 +57,7 @@ def published(context: RunContext, iteration: int, prepared: Receipt | None) -> 
     """Show the run in MLflow up to the iteration, with its data sets where it prepared them."""
     stored = _stored(context, iteration)
     run_id = _tried(context, lambda: _show(context, stored, prepared, "running"))
-    made = [each for each in checkpoints.finished(context.checkpoints) if each <= iteration]
-    for each in set(made) - _kept(context, stored):
+    for each in unkept(context, stored.metrics, iteration):
         checkpoints.remove(context.checkpoint(each))
 
     def save(con: Connection) -> None:
@@ -212,20 +212,10 @@ def _traced(con: Connection, context: RunContext, iteration: int, rows: Sequence
     return found
 
 
-def _kept(context: RunContext, stored: Stored) -> set[int]:
-    """The checkpoints up to this one that keep_checkpoints names."""
-    made = [each for each in checkpoints.finished(context.checkpoints) if each <= stored.iteration]
-    return checkpoints.retained(made, context.config.keep_checkpoints, _best_iteration(context, stored))
-
-
-def _best_iteration(context: RunContext, stored: Stored) -> int | None:
-    return metrics.best(stored.metrics, context.config.evaluation.metric, range(stored.iteration + 1))
-
-
 def _best(context: RunContext, stored: Stored) -> Best | None:
     """The best checkpoint by the configuration's metric, where it is kept."""
-    best = _best_iteration(context, stored)
-    if best is None or best not in _kept(context, stored):
+    best = best_iteration(context, stored.metrics, stored.iteration)
+    if best is None or best not in kept(context, stored.metrics, stored.iteration):
         return None
     folder = context.checkpoint(best)
     try:

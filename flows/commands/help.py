@@ -39,6 +39,19 @@ EXAMPLES: dict[str, Sequence[str]] = {
         "agent-r1 experiment four-hops --seed 0",
         "agent-r1 experiment my-experiment.yaml --results DIR --summary-only",
     ),
+    "schedule": (
+        "agent-r1 schedule quickstart --every 1h",
+        "agent-r1 schedule my.yaml --cron '0 3 * * *' --iterations 5",
+    ),
+    "report": ("agent-r1 report quickstart", "agent-r1 report quickstart --out report.html"),
+    "ui": ("agent-r1 ui", "agent-r1 ui --port 5001 --no-prefect"),
+    "chat": (
+        "agent-r1 chat quickstart",
+        'agent-r1 chat quickstart --question "What is the birthplace of Zanrus?"',
+        "agent-r1 chat quickstart --json < questions.txt > transcripts.jsonl",
+    ),
+    "export": ("agent-r1 export quickstart DIR", "agent-r1 export quickstart@3 DIR --trajectories"),
+    "gc": ("agent-r1 gc --dry-run", "agent-r1 gc", "agent-r1 gc --delete other"),
     "reannotate": ("agent-r1 reannotate quickstart --name dear --set rewards.turn=-0.2",),
 }
 """Command -> lines that can be typed as they are, once there are such runs and files."""
