@@ -59,7 +59,7 @@ def test_every_command_and_option_is_there() -> None:
     calls = commands("agent-r1")
     assert {call[0] for call in calls} == set(known)
     for name, *arguments in calls:
-        options = {option for parameter in known[name].params for option in parameter.opts}
+        options = {option for each in known[name].params for option in (*each.opts, *each.secondary_opts)}
         assert {argument for argument in arguments if argument.startswith("--")} <= options, name
 
 
@@ -76,7 +76,7 @@ def test_every_make_target_and_variable_is_there() -> None:
 def test_every_configuration_key_is_there(page: Path) -> None:
     spans = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text_of(page))
     named = {span for span in spans if span.partition(".")[0] in SECTIONS and not (ROOT / span).exists()}
-    files = {span for span in named if span.endswith((".duckdb", ".yaml", ".json"))}
+    files = {span for span in named if span.endswith((".duckdb", ".duckdb.wal", ".yaml", ".json"))}
     assert named - files <= KEYS
 
 

@@ -26,9 +26,9 @@ def chat(
     home: Home = DEFAULT_HOME,
     as_json: Annotated[bool, typer.Option("--json", help="Print the transcripts, a JSON object a line.")] = False,
 ) -> None:
-    """Talk to an agent: see its tokens as they come, and its tools as they run.
+    """Talk to an agent, and see its tools as they run.
 
-    Every question begins anew, as in training. Questions can be piped in, one a line.
+    Tokens are shown as they come. Every question begins anew, as in training. Questions can be piped in, one a line.
     """
     from flows import talk
 

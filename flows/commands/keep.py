@@ -20,9 +20,10 @@ def gc(
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
-    """Drop what a home keeps without need: old checkpoints, left-overs of kills.
+    """Drop what a home keeps without need.
 
-    Runs are deleted only by name. Runs that a process works on are left alone. Killed, it can be given again.
+    That is old checkpoints, left-overs of kills, and the space of deleted rows. Runs are deleted only by
+    name. Runs that a process works on are left alone. Killed, it can be given again.
     """
     from flows.home import find_home
     from flows.housekeeping import gc as sweep
@@ -41,7 +42,10 @@ def export(
     ] = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Write a policy as a plain Hugging Face folder with a card: for transformers, vLLM and the hub."""
+    """Write a policy as a plain Hugging Face folder with a card.
+
+    For transformers, vLLM and the hub.
+    """
     from flows.export import export as write
 
     write(home, target, folder, trajectories, say)

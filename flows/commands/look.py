@@ -55,9 +55,10 @@ def report(
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
-    """Write one HTML page about a run: curves, trajectories token by token, and how it was set up.
+    """Write one HTML page about a run.
 
-    The page is one file that loads nothing else. It may be made while the run goes on.
+    It has its curves, trajectories token by token, and how it was set up. The page is one file that
+    loads nothing else. It may be made while the run goes on.
     """
     from flows.report.file import write
 

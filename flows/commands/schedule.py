@@ -36,9 +36,10 @@ def schedule(
     port: Annotated[int, typer.Option("--port", help="Of Prefect's pages, on loopback.")] = PORT,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Train a run further by a schedule, through Prefect, until Ctrl-C.
+    """Train a run further by a schedule, until Ctrl-C.
 
-    Firings never overlap: one that is due while another works on the run does nothing, and none are made up for later.
+    Prefect keeps the schedule. Firings never overlap: one that is due while another works on the run does
+    nothing, and none are made up for later.
     """
     from agent_r1.config import load
     from agent_r1.errors import ConfigError

@@ -221,7 +221,7 @@ def test_where_the_server_is_lost_everything_is_sampled_again_on_a_new_one(fake:
 def test_a_server_that_is_lost_again_and_again_is_an_error_with_its_last_words(fake: Fake) -> None:
     fake.told("die")
     server = fake.server()
-    with pytest.raises(EngineLostError, match=r"gone in the middle of its work .*out of cheese"):
+    with pytest.raises(EngineError, match=r"gone in the middle of its work .*out of cheese"):
         on_server(server, Weights(fake.folder, "a"), sampled(first(0, 11)))  # type: ignore[attr-defined]
     assert fake.living == []
 

@@ -117,7 +117,7 @@ class Fakes:
 
         return run_stage(context, "publish", iteration, {"checkpoint": dict(checkpoint)}, work)
 
-    def close(self, _context: RunContext, status: str) -> None:
+    def close(self, _context: RunContext, status: str, _draw: object = None) -> None:
         self.closed.append(status)
 
     def install(self, put: Callable[[ModuleType, str, Any], None]) -> None:

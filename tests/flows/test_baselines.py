@@ -40,6 +40,7 @@ class Shown:
         self.keys: dict[str, set[str]] = {}
         self.data: list[tuple[str, str]] = []
         self.statuses: list[str] = []
+        self.until: dict[str, int] = {}
 
     def ensure_run(
         self, run: str, _identity: str, _params: Mapping[str, Json], tags: Mapping[str, str], _known_id: str | None
@@ -57,8 +58,11 @@ class Shown:
     def log_dataset(self, run_id: str, _name: str, _digest: str, source: str, *_: object) -> None:
         self.data.append((run_id, source))
 
-    def shown(self, _run_id: str) -> int:
-        return -1
+    def shown(self, run_id: str) -> int:
+        return self.until.get(run_id, -1)
+
+    def set_shown(self, run_id: str, iteration: int) -> None:
+        self.until[run_id] = iteration
 
     def log_text(self, *_: object) -> None: ...
 
@@ -69,8 +73,6 @@ class Shown:
     def log_file(self, *_: object) -> None: ...
 
     def register(self, *_: object) -> None: ...
-
-    def set_shown(self, *_: object) -> None: ...
 
 
 @pytest.fixture(autouse=True)

@@ -62,7 +62,7 @@ def test_every_argument_and_option_says_what_it_is_for(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_with_options_that_it_has(name: str, capsys: Captured) -> None:
     assert EXAMPLES.get(name), f"flows/commands/help.py: no example of {name}"
-    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    options = {option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
     shown = [line.strip() for line in lines(capsys, name)]
     for example in EXAMPLES[name]:
         program, command, *arguments = shlex.split(example)

@@ -369,7 +369,7 @@ def test_a_trajectory_is_decoded_by_the_tokenizer_of_the_run_that_sampled_it(
         asked.append(context.run)
         return lambda ids: str(list(ids))
 
-    monkeypatch.setattr(reports, "_decoder", decoder)
+    monkeypatch.setattr(reports, "decoder", decoder)
     console = Console(record=True, width=200)
     reports.trajectory(source.home, "b", "b/1/train/q1/1").draw(console)
     assert asked == ["a"]
