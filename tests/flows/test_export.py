@@ -13,6 +13,8 @@ from whole_runs import SMALL, Scripted
 
 from agent_r1.config import parse
 from flows.cli import main
+from flows.evaluation import resolve
+from flows.home import stored_context
 from flows.session import run_training
 from flows.start import begin
 from storage import checkpoints
@@ -44,6 +46,8 @@ def test_an_exported_policy_is_a_plain_model_and_its_trajectories_are_as_sampled
     assert row["messages"][1]["tool_calls"][0]["name"] == "lookup"
     assert len(row["token_ids"]) == len(row["action_mask"]) == len(row["rewards"]) == len(row["advantages"])
     assert tokenizer.decode(row["token_ids"][row["action_mask"]]).count("<|im_end|>") == 2
+    asked = resolve(home, str(out), parse({}, "test"))
+    assert (asked.policy, asked.config) == (str(out), stored_context(home, "r").config)
     assert "config_name: train" in (out / "README.md").read_text()
     assert main(["export", "r", str(out), "--home", str(home)]) == 2
     assert "exists and is not empty" in capsys.readouterr().err

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from fakes import Fakes, config
 
+from agent_r1.errors import RunError
 from flows import housekeeping
 from flows.cli import main
+from flows.home import TRAJECTORIES_OF, all_rows
 from flows.housekeeping import gc
 from flows.locks import run_lock
 from flows.session import run_training
 from flows.start import begin
-from storage import checkpoints, compaction, questions
+from storage import checkpoints, compaction, questions, runs
 from storage.database import Store
 
 Captured = pytest.CaptureFixture[str]
@@ -155,6 +158,40 @@ def test_a_run_that_another_is_about_to_start_from_is_not_deleted(home: Path, fa
     with pytest.raises(Exception, match="run 'three' starts from one@2 and has not begun: it needs it"):
         gc(home, ["one"], dry=False)
     assert kept(home, "one") == [0, 1, 2]
+
+
+def test_a_run_whose_trajectories_another_holds_goes_only_with_it(home: Path) -> None:
+    with Store(home / "store.duckdb").write() as con:
+        runs.add_note(con, "two", TRAJECTORIES_OF, None, "one", datetime(2026, 12, 1, tzinfo=UTC))
+    with pytest.raises(RunError, match="'two' holds trajectories of 'one'"):
+        gc(home, ["one"], dry=False)
+    gc(home, ["one", "two"], dry=False)
+    assert all_rows(home) == []
+
+
+def test_an_index_goes_that_no_run_uses_and_none_while_a_run_is_trained(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("used", "unused"):
+        (home / "indexes" / name / "index").mkdir(parents=True)
+        (home / "indexes" / name / "index" / "data").write_text("x")
+    monkeypatch.setattr(housekeeping, "_indexes", lambda context: {"used"} if context.run == "two" else set())
+    with run_lock(home / "runs" / "one"):
+        gc(home, [], dry=False)
+    assert sorted(path.name for path in (home / "indexes").iterdir()) == ["unused", "used"]
+    gc(home, [], dry=False)
+    assert [path.name for path in (home / "indexes").iterdir()] == ["used"]
+
+
+def test_checkpoints_without_rows_are_never_swept(home: Path) -> None:
+    (home / "store.duckdb").rename(home / "elsewhere.duckdb")
+    before = files(home)
+    view = gc(home, [], dry=False)
+    assert files(home) >= {name for name in before if "checkpoints" in name}
+    assert isinstance(view.json, dict)
+    notes = view.json["notes"]
+    assert isinstance(notes, list)
+    assert len([note for note in notes if "has checkpoints and no rows" in str(note)]) == 2
 
 
 def test_a_run_without_a_folder_is_named_and_can_be_deleted(home: Path) -> None:
