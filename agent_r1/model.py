@@ -144,6 +144,8 @@ class Policy:
         else:
             self.model.save_pretrained(folder / "policy", state_dict=lora.merged(self.model))
             lora.save(self.model, folder / "adapter", self.lora)
+        if "local_files_only" in self.tokenizer.init_kwargs:  # else HF_HUB_OFFLINE changes the checkpoint's digest
+            self.tokenizer.init_kwargs["local_files_only"] = False
         self.tokenizer.save_pretrained(folder / "policy")
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.value_head.state_dict().items()}
         save_file(weights, folder / "value_head.safetensors")

@@ -140,6 +140,21 @@ def test_a_saved_policy_is_a_plain_hugging_face_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.bin"))
 
 
+def test_a_checkpoint_s_bytes_do_not_say_whether_the_hub_could_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def saved(name: str, offline: bool) -> str:
+        monkeypatch.setattr("transformers.tokenization_utils_base.is_offline_mode", lambda: offline)
+        policy = load(tmp_path / "first", CONFIG)
+        (tmp_path / name).mkdir()
+        policy.save(tmp_path / name)
+        return (tmp_path / name / "policy" / "tokenizer_config.json").read_text()
+
+    (tmp_path / "first").mkdir()
+    create(CONFIG).save(tmp_path / "first")
+    assert saved("offline", True) == saved("online", False)
+
+
 def test_a_folder_without_a_model_is_a_checkpoint_error(tmp_path: Path) -> None:
     (tmp_path / "policy").mkdir()
     with pytest.raises(CheckpointError, match=str(tmp_path)):
