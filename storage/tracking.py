@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # MLflow reads these when it is imported, and wants the word true
 os.environ["DO_NOT_TRACK"] = "true"
@@ -76,6 +77,8 @@ class Tracker:
         self.home.mkdir(parents=True, exist_ok=True)
         check_reachable(self.uri)
         with _alone(self.home):
+            if self.own:
+                self._ask(lambda: _make_database(self.home / "mlflow.db"))
             self.client = self._ask(lambda: MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
             self.experiment = self._experiment()
             _remember(self.home / "mlflow.db")
@@ -285,6 +288,20 @@ class Tracker:
                         said += ". It is only a view: delete mlflow.db and mlartifacts, then all is shown anew"
                     raise TrackingError(without_login(said)) from error
             time.sleep(0.2)
+
+
+def _make_database(path: Path) -> None:
+    """MLflow's tables, where there are none, in a draft that is then renamed.
+
+    They take seconds and a hundred steps, and MLflow cannot go on with what a kill leaves of them.
+    """
+    if path.exists():
+        return
+    for left_over in path.parent.glob(f".tmp-*{path.name}*"):
+        left_over.unlink()
+    draft = path.with_name(f".tmp-{uuid4().hex}-{path.name}")  # a name once opened MLflow takes for made
+    MlflowClient(tracking_uri=_address(draft), registry_uri=_address(draft)).search_experiments(max_results=1)
+    draft.replace(path)
 
 
 @contextmanager

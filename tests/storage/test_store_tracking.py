@@ -374,3 +374,17 @@ def test_a_file_that_was_deleted_while_it_was_open_is_made_anew(tmp_path: Path) 
     again = Tracker(tmp_path)
     assert (tmp_path / "mlflow.db").is_file()
     assert again.ensure_run("a", "i", {}, {}, known_id=run_id) != run_id
+
+
+def test_what_a_kill_left_of_mlflow_s_tables_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(_path: Path, _target: Path) -> Path:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as at_the_rename:
+        at_the_rename.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Tracker(tmp_path)
+    assert not (tmp_path / "mlflow.db").exists()
+    assert len([*tmp_path.glob(".tmp-*-mlflow.db")]) == 1
+    assert Tracker(tmp_path).ensure_run("a", "i", {}, {})
+    assert [path.name for path in tmp_path.glob(".tmp-*")] == []
