@@ -20,7 +20,7 @@ from agent_r1.errors import AgentR1Error
 from flows.locks import waiting_lock
 from flows.server import pages, standing_server
 from flows.session import sigterm_is_ctrl_c
-from storage.addresses import without_login
+from storage.addresses import check_kind, without_login
 
 START_SECONDS = 180.0
 STOP_SECONDS = 10.0
@@ -40,6 +40,8 @@ class PagesError(AgentR1Error):
 def serve(home: Path, port: int, prefect_port: int | None, say: Callable[[str], None]) -> None:
     """Serve both, say where they are, and stay. `prefect_port` None is without Prefect's. Ends by KeyboardInterrupt."""
     given = os.environ.get("MLFLOW_TRACKING_URI") or ""
+    if given:
+        check_kind(given)
     remote = without_login(given) if given.startswith(("http://", "https://")) else None
     prefect = nullcontext("") if prefect_port is None else standing_server(home, prefect_port)
     with (
