@@ -34,7 +34,7 @@ QUIET = {
 
 
 class PagesError(AgentR1Error):
-    """MLflow's pages cannot be had."""
+    """The pages cannot be had."""
 
 
 def serve(home: Path, port: int, prefect_port: int | None, say: Callable[[str], None]) -> None:
@@ -43,6 +43,8 @@ def serve(home: Path, port: int, prefect_port: int | None, say: Callable[[str], 
     if given:
         check_kind(given)
     remote = without_login(given) if given.startswith(("http://", "https://")) else None
+    if prefect_port is not None and not os.environ.get("PREFECT_API_URL"):
+        check_free(prefect_port, "Prefect", "--prefect-port")  # before MLflow's server, which takes seconds
     prefect = nullcontext("") if prefect_port is None else standing_server(home, prefect_port)
     with (
         sigterm_is_ctrl_c(),
@@ -91,13 +93,13 @@ def mlflow_pages(home: Path, port: int, store: str = "") -> Iterator[str]:
                 child.wait()
 
 
-def check_free(port: int) -> None:
+def check_free(port: int, whose: str = "MLflow", option: str = "--port") -> None:
     """PagesError where the port is taken."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
         raise PagesError(
-            f"port {port} for MLflow's pages cannot be had: {error.strerror}; use another --port"
+            f"port {port} for {whose}'s pages cannot be had: {error.strerror}; use another {option}"
         ) from error
 
 
