@@ -1,7 +1,8 @@
-"""Makes the pictures of docs/images in headless Chromium: python docs/screenshots.py [NAME...]
+"""Makes the pictures of MLflow in docs/images in headless Chromium: python docs/screenshots.py [NAME...]
 
 Trains two small runs in a home of its own (AGENT_R1_SHOTS names one to keep and use again), starts the pages over it
 and looks at them. A picture is a function of PICTURES. Needs playwright, and a Chromium: CHROMIUM, or one on the PATH.
+The others are made by screenshots_prefect.py HOME, screenshots_report.py PAGE and screenshots_terminal.py FILE.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ IMAGES = ROOT / "docs" / "images"
 PORT = 5051
 WAIT = 120_000  # milliseconds, of a busy machine
 LIMIT = 250_000  # bytes of a picture
+SEEN = {  # what MLflow opens over its pages at the first visit
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
+    "mlflow.assistant.panelOpen_v1": "false",
+    "mlflow.detectIssues.guidanceShown_v1": "true",
+}
 RUNS = {"dense": [], "outcome": ["--from", "dense@0", "--set", "rewards.evidence=0"]}
 SETTINGS = [
     "iterations=4",
     "threads=1", "world.hops=[2]", "world.people=40", "world.cities=10", "world.films=20", "world.warm_start=400",
     "world.train=60", "world.validation=20", "rollout.questions=24", "evaluation.questions=20",
-    "warm_start.curriculum_steps=40", "warm_start.steps=200", "warm_start.sloppy_steps=20",
+    "warm_start.curriculum_steps=100", "warm_start.steps=600", "warm_start.sloppy_steps=60",
 ]  # fmt: skip
 
 
@@ -52,6 +58,7 @@ class Stage:
         scheme = "dark" if dark else "light"
         page = self.browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
         page.set_default_timeout(WAIT)
+        page.add_init_script("".join(f"localStorage.setItem('{key}', '{value}');" for key, value in SEEN.items()))
         page.goto(url, wait_until="load")
         return page
 
@@ -59,31 +66,25 @@ class Stage:
 def mlflow_compare(stage: Stage) -> bytes:
     """The charts of two runs over each other."""
     tracker = Tracker(stage.home)
-    page = stage.page(f"{stage.mlflow}/#/experiments/{tracker.experiment}/runs?compareRunsMode=CHART", height=1000)
-    page.get_by_text("eval/").first.wait_for()
-    page.wait_for_timeout(15_000)
+    url = f"{stage.mlflow}/#/experiments/{tracker.experiment}/runs?compareRunsMode=CHART"
+    page = stage.page(url, width=1600, height=1000)
+    page.get_by_placeholder("Search metric charts").fill("sampled")
+    page.get_by_text("eval/sampled/exact_match").first.wait_for()
+    page.wait_for_timeout(5_000)  # until charts are drawn
     return page.screenshot()
 
 
 def mlflow_trace(stage: Stage) -> bytes:
-    """A trajectory with its spans."""
+    """A trajectory with its spans, what was said in its first turn."""
     tracker = Tracker(stage.home)
     traces = tracker.client.search_traces(locations=[tracker.experiment], filter_string="tags.purpose = 'train'")
-    longest = max(traces, key=lambda trace: len(trace.data.spans))
+    longest = max(traces, key=lambda trace: (trace.info.tags["exact_match"], len(trace.data.spans)))
     url = f"{stage.mlflow}/#/experiments/{tracker.experiment}/traces?selectedEvaluationId={longest.info.trace_id}"
-    page = stage.page(url, height=1000)
-    page.get_by_text("turn 1").first.wait_for()
-    _close_assistant(page)
+    page = stage.page(url, height=640)
     page.get_by_text("turn 0").first.click()
-    page.wait_for_timeout(3000)
+    page.get_by_text("Assistant", exact=True).first.wait_for()
+    page.wait_for_timeout(2_000)
     return page.screenshot()
-
-
-def _close_assistant(page: Page) -> None:
-    """MLflow opens a panel that talks to a model, at the first visit."""
-    close = page.get_by_role("button", name="Close").last
-    if page.get_by_text("MLflow Assistant").is_visible():
-        close.click()
 
 
 PICTURES: dict[str, Callable[[Stage], bytes]] = {

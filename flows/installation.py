@@ -162,11 +162,12 @@ def _environment(found: Findings) -> None:
     uri = values["MLFLOW_TRACKING_URI"]
     if uri is None:
         return
-    from storage.addresses import check_reachable
+    from storage.addresses import check_kind, check_reachable
 
     try:
+        check_kind(uri)
         check_reachable(uri)
-    except StoreError as error:
+    except (ConfigError, StoreError) as error:
         found.warnings.append(str(error))
 
 

@@ -13,7 +13,7 @@ from agent_r1.config import Config
 from agent_r1.errors import ConfigError, TrackingError
 from agent_r1.questions.records import Question
 from agent_r1.sections import SearchConfig
-from storage.addresses import check_reachable
+from storage.addresses import check_kind, check_reachable
 from tasks.context import RunContext
 
 log = logging.getLogger("agent_r1.surroundings")
@@ -80,8 +80,12 @@ def check_search(search: SearchConfig) -> None:
 
 
 def check_tracking(context: RunContext) -> None:
-    """Warn where there is an MLflow server that does not answer: the run goes on, and is shown once it does."""
+    """Warn where there is an MLflow server that does not answer: the run goes on, and is shown once it does.
+
+    ConfigError where it cannot be one's address.
+    """
     if context.tracking_uri is not None:
+        check_kind(context.tracking_uri)
         try:
             check_reachable(context.tracking_uri)
         except TrackingError as error:

@@ -20,7 +20,7 @@ from agent_r1.errors import AgentR1Error
 from flows.locks import waiting_lock
 from flows.server import pages, standing_server
 from flows.session import sigterm_is_ctrl_c
-from storage.addresses import without_login
+from storage.addresses import check_kind, without_login
 
 START_SECONDS = 180.0
 STOP_SECONDS = 10.0
@@ -34,13 +34,17 @@ QUIET = {
 
 
 class PagesError(AgentR1Error):
-    """MLflow's pages cannot be had."""
+    """The pages cannot be had."""
 
 
 def serve(home: Path, port: int, prefect_port: int | None, say: Callable[[str], None]) -> None:
     """Serve both, say where they are, and stay. `prefect_port` None is without Prefect's. Ends by KeyboardInterrupt."""
     given = os.environ.get("MLFLOW_TRACKING_URI") or ""
+    if given:
+        check_kind(given)
     remote = without_login(given) if given.startswith(("http://", "https://")) else None
+    if prefect_port is not None and not os.environ.get("PREFECT_API_URL"):
+        check_free(prefect_port, "Prefect", "--prefect-port")  # before MLflow's server, which takes seconds
     prefect = nullcontext("") if prefect_port is None else standing_server(home, prefect_port)
     with (
         sigterm_is_ctrl_c(),
@@ -89,13 +93,13 @@ def mlflow_pages(home: Path, port: int, store: str = "") -> Iterator[str]:
                 child.wait()
 
 
-def check_free(port: int) -> None:
+def check_free(port: int, whose: str = "MLflow", option: str = "--port") -> None:
     """PagesError where the port is taken."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
         raise PagesError(
-            f"port {port} for MLflow's pages cannot be had: {error.strerror}; use another --port"
+            f"port {port} for {whose}'s pages cannot be had: {error.strerror}; use another {option}"
         ) from error
 
 

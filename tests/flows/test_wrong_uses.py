@@ -264,3 +264,13 @@ def test_a_prefect_server_that_is_dead(monkeypatch: pytest.MonkeyPatch, complain
         port = listener.getsockname()[1]
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{port}/api")
     complains(wrong("train small.yaml --run new", 1, "PREFECT_API_URL", "does not answer", "unset"))
+
+
+@pytest.mark.parametrize("uri", ["htp:/nonsense", "127.0.0.1:5000", "http:/127.0.0.1", "./mlruns"])
+@pytest.mark.parametrize("typed", ["train small.yaml --run new", "resume done", "ui"])
+def test_an_mlflow_that_is_no_address(
+    uri: str, typed: str, place: Path, monkeypatch: pytest.MonkeyPatch, complains: Callable[[Wrong], None]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    complains(wrong(typed, 2, "MLFLOW_TRACKING_URI", uri, "expected http://HOST:PORT"))
+    assert not (place / "home" / "runs" / "new" / "config.yaml").exists()
