@@ -6,7 +6,6 @@ shown. What is worth showing is left to publish, the form of traces to traces.py
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -15,12 +14,10 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import unquote, urlsplit
-from uuid import uuid4
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # MLflow reads these when it is imported, and wants the word true
 os.environ["DO_NOT_TRACK"] = "true"
@@ -39,6 +36,7 @@ from agent_r1.questions.records import Json
 from storage import registry, traces
 from storage.addresses import check_reachable, without_login
 from storage.metrics import MetricRow
+from storage.mlflow_file import address, alone, make_database, remember
 from storage.registry import Best
 from storage.traces import Traced
 
@@ -73,15 +71,15 @@ class Tracker:
         self.home = home.resolve()
         self.name = experiment
         self.own = tracking_uri is None
-        self.uri = tracking_uri or _address(self.home / "mlflow.db")
+        self.uri = tracking_uri or address(self.home / "mlflow.db")
         self.home.mkdir(parents=True, exist_ok=True)
         check_reachable(self.uri)
-        with _alone(self.home):
+        with alone(self.home):
             if self.own:
-                self._ask(lambda: _make_database(self.home / "mlflow.db"))
+                self._ask(lambda: make_database(self.home / "mlflow.db"))
             self.client = self._ask(lambda: MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
             self.experiment = self._experiment()
-            _remember(self.home / "mlflow.db")
+            remember(self.home / "mlflow.db")
 
     def ensure_run(
         self,
@@ -288,53 +286,6 @@ class Tracker:
                         said += ". It is only a view: delete mlflow.db and mlartifacts, then all is shown anew"
                     raise TrackingError(without_login(said)) from error
             time.sleep(0.2)
-
-
-def _make_database(path: Path) -> None:
-    """MLflow's tables, where there are none, in a draft that is then renamed.
-
-    They take seconds and a hundred steps, and MLflow cannot go on with what a kill leaves of them.
-    """
-    if path.exists():
-        return
-    for left_over in path.parent.glob(f".tmp-*{path.name}*"):
-        left_over.unlink()
-    draft = path.with_name(f".tmp-{uuid4().hex}-{path.name}")  # a name once opened MLflow takes for made
-    MlflowClient(tracking_uri=_address(draft), registry_uri=_address(draft)).search_experiments(max_results=1)
-    draft.replace(path)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time: two that make MLflow's tables at once break each other."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-_OPENED: dict[Path, tuple[int | None, int]] = {}
-
-
-def _address(path: Path) -> str:
-    """Of a SQLite file. MLflow keeps a file open under its address, a deleted one, too: the new one gets another."""
-    inode, again = _OPENED.get(path, (None, 0))
-    if inode not in (None, _inode(path)):
-        again += 1
-    _OPENED[path] = inode, again
-    return f"sqlite:///{path.parent}/{'./' * again}{path.name}"
-
-
-def _remember(path: Path) -> None:
-    """Which file it is that is open now."""
-    _, again = _OPENED.get(path, (None, 0))
-    _OPENED[path] = _inode(path), again
-
-
-def _inode(path: Path) -> int | None:
-    return path.stat().st_ino if path.exists() else None
 
 
 def _path(uri: str) -> Path:

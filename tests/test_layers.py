@@ -29,7 +29,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "httpx": ("agent_r1/vllm_server.py", "agent_r1/tools/search_server.py"),
     "pyarrow": ("agent_r1/questions/", "storage/"),
     "pandas": ("storage/",),
-    "mlflow": ("storage/tracking.py", "storage/traces.py", "storage/registry.py"),
+    "mlflow": ("storage/tracking.py", "storage/traces.py", "storage/registry.py", "storage/mlflow_file.py"),
     "prefect": ("tasks/", "flows/"),
     "typer": ("flows/",),
     "rich": ("flows/",),
