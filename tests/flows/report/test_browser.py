@@ -243,5 +243,5 @@ def test_small_values_have_labels_that_differ_and_fit(browser: Any, tmp_path: Pa
     (tmp_path / "small.html").write_text(page_of(replace(report, charts=[small])), encoding="utf-8")
     shown = Opened(browser, (tmp_path / "small.html").as_uri(), 1280, "light").page
     labels = shown.locator("figure svg text[text-anchor=end]")
-    assert labels.all_inner_texts() == ["0", "2e-7", "4e-7", "6e-7"]
+    assert labels.all_text_contents() == ["0", "2e-7", "4e-7", "6e-7"]
     assert all(label.evaluate("(node) => node.getBBox().x >= 0") for label in labels.all())
