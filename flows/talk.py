@@ -169,7 +169,7 @@ def _asked(questions: Sequence[str], interactive: bool) -> Iterator[str]:
     if questions:
         yield from questions
     elif not interactive:
-        yield from (line.strip() for line in sys.stdin if line.strip())
+        yield from (_decoded(line).strip() for line in sys.stdin if line.strip())
     else:
         import readline  # noqa: F401 - input() then has a history and can be edited
 
@@ -183,6 +183,11 @@ def _asked(questions: Sequence[str], interactive: bool) -> Iterator[str]:
                 return
             if line:
                 yield line
+
+
+def _decoded(line: str) -> str:
+    """Bytes that are no UTF-8 as signs: a tokenizer takes no halves of characters."""
+    return line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _question(text: str, split: Split, asked: Counter[str]) -> Question | None:

@@ -22,8 +22,9 @@ def gc(
 ) -> None:
     """Drop what a home keeps without need.
 
-    That is old checkpoints, left-overs of kills, and the space of deleted rows. Runs are deleted only by
-    name. Runs that a process works on are left alone. Killed, it can be given again.
+    That is old checkpoints, left-overs of kills, and the space of deleted rows.
+    Runs are deleted only by name. Runs that a process works on are left alone.
+    Killed, it can be given again.
     """
     from flows.home import find_home
     from flows.housekeeping import gc as sweep

@@ -57,8 +57,9 @@ def report(
 ) -> None:
     """Write one HTML page about a run.
 
-    It has its curves, trajectories token by token, and how it was set up. The page is one file that
-    loads nothing else. It may be made while the run goes on.
+    It has its curves, trajectories token by token, and how it was set up.
+    The page is one file that loads nothing else. It may be made while the run
+    goes on.
     """
     from flows.report.file import write
 

@@ -38,8 +38,8 @@ def schedule(
 ) -> None:
     """Train a run further by a schedule, until Ctrl-C.
 
-    Prefect keeps the schedule. Firings never overlap: one that is due while another works on the run does
-    nothing, and none are made up for later.
+    Prefect keeps the schedule. Firings never overlap: one that is due while
+    another works on the run does nothing, and none are made up for later.
     """
     from agent_r1.config import load
     from agent_r1.errors import ConfigError

@@ -47,7 +47,8 @@ function svg(tag, attributes = {}, ...children) {
     return found;
   }
 
-  function tickText(value, step) {
+  function tickText(value, step, largest) {
+    if (largest < 0.01) return value ? value.toExponential(1).replace(".0", "") : "0"; // zeros would leave no room for digits
     return step >= 1 ? value.toFixed(0) : value.toFixed(Math.min(6, Math.ceil(-Math.log10(step) - 1e-9)));
   }
 
@@ -69,10 +70,11 @@ function svg(tag, attributes = {}, ...children) {
     const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "slider", tabindex: 0, "aria-label": summary(chart) });
     picture.setAttribute("aria-valuemin", first);
     picture.setAttribute("aria-valuemax", last);
+    const largest = Math.max(Math.abs(low), Math.abs(high));
     const step = yTicks.length > 1 ? yTicks[1] - yTicks[0] : 1;
     for (const value of yTicks) {
       picture.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }));
-      picture.append(svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, tickText(value, step)));
+      picture.append(svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, tickText(value, step, largest)));
     }
     for (const at of ticks(first, last, 5, true).filter((at) => at >= first && at <= last)) {
       picture.append(svg("text", { x: x(at), y: HEIGHT - 8, "text-anchor": "middle" }, String(at)));

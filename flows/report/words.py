@@ -59,7 +59,7 @@ def _named(key: str) -> str:
 
 
 def figures(
-    config: Config, values: Sequence[MetricRow], done: Sequence[StageRow], outlines: Sequence[Outline]
+    config: Config, row: RunRow, values: Sequence[MetricRow], done: Sequence[StageRow], outlines: Sequence[Outline]
 ) -> list[Figure]:
     """Numbers worth a large print."""
     found: list[Figure] = []
@@ -77,7 +77,8 @@ def figures(
             beside = f"{first:.3f} at iteration {start}" if len(series) > 1 else f"at iteration {start}"
             found.append(Figure(name, f"{last:.3f}", beside))
     trained = sum(each.purpose == "train" for each in outlines)
-    found.append(Figure("trajectories trained on", f"{trained:,}", f"{len(outlines) - trained:,} more in evaluations"))
+    use = "priced anew" if trajectories_of(row) is not None else "trained on"
+    found.append(Figure(f"trajectories {use}", f"{trained:,}", f"{len(outlines) - trained:,} more in evaluations"))
     seconds = sum((row.finished_at - row.started_at).total_seconds() for row in done)
     iterations = len({row.iteration for row in done if row.iteration})
     found.append(Figure("time in stages", _duration(seconds), f"{_count(iterations, 'iteration')} and the start"))

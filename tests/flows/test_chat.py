@@ -65,6 +65,15 @@ def test_a_question_of_the_split_is_scored_and_lines_are_questions(
     assert [each["exact_match"] for each in said] == [0.0, 0.0, 0.0]
 
 
+def test_a_piped_line_may_hold_bytes_that_are_no_text(
+    home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(b"\xff who?\n"), encoding="utf-8", errors="surrogateescape")
+    monkeypatch.setattr("sys.stdin", piped)
+    assert main(["chat", "small", "--home", str(home), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["question"] == "\ufffd who?"
+
+
 def test_what_is_shown_cannot_steer_the_terminal(home: Path, capsys: Captured) -> None:
     assert main(["chat", "small", "--home", str(home), "--question", "Who?"]) == 0
     shown = capsys.readouterr().out

@@ -58,3 +58,33 @@ def test_a_damaged_checkpoint_is_not_exported(home: Path, tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     assert main(["export", "r@1", str(tmp_path / "out"), "--home", str(home)]) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_written_is_said_in_a_line_and_leaves_no_draft(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("flows.export.fsync_file", full)
+    assert main(["export", "r@1", str(tmp_path / "out"), "--home", str(home)]) == 2
+    said = capsys.readouterr().err
+    assert "No space left on device; name another folder" in said
+    assert said.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
+
+
+def test_an_export_goes_where_a_link_leads(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to("disk")
+    assert main(["export", "r@1", str(tmp_path / "out"), "--home", str(home)]) == 0
+    assert (tmp_path / "disk" / "model.safetensors").is_file()
+
+
+def test_nothing_is_exported_to_where_gc_would_remove_it(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "r@1", str(home / "runs" / "out"), "--home", str(home)]) == 2
+    assert "which gc sweeps" in capsys.readouterr().err
+    assert main(["export", "r@²", str(tmp_path / "out"), "--home", str(home)]) == 1
+    assert "no such checkpoint" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Mapping
 
@@ -40,6 +41,13 @@ def test_no_line_is_longer_than_80_columns_and_nothing_is_cut(name: str, capsys:
     text = "\n".join(shown)
     for ugly in ("<bool>", "<str>", "<int>", "<path>", "<list", "int range", "{"):
         assert ugly not in text, ugly
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_paragraph_of_several_lines_is_not_broken_in_the_middle_of_one(name: str) -> None:
+    text = inspect.cleandoc(COMMANDS[name].help or "")
+    several = [each.splitlines() for each in text.split("\n\n") if "\n" in each]  # which typer keeps as they are
+    assert [line for lines in several for line in lines if len(line) > 78] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,13 +8,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from report_home import decode, make
 
 from flows import reports
+from flows.report.curves import Chart, Line, Spec
 from flows.report.file import write
+from flows.report.gather import gather
+from flows.report.page import page as page_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the extra dev is not installed")
 CHROMIUM = os.environ.get("AGENT_R1_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -226,3 +231,17 @@ def test_texts_stand_out_and_a_phone_never_scrolls_sideways(browser: Any, addres
     assert page.evaluate(CONTRAST) == []
     assert opened.seen == []
     page.close()
+
+
+def test_small_values_have_labels_that_differ_and_fit(browser: Any, tmp_path: Path) -> None:
+    home = make(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reports, "decoder", lambda *_: decode)
+        report = gather(home, "a", 1)
+    spec = Spec("Small", "nats", "", {})
+    small = Chart(spec, [Line("mean", "mean", {1: 1.5e-7, 2: 4.8e-7})])
+    (tmp_path / "small.html").write_text(page_of(replace(report, charts=[small])), encoding="utf-8")
+    shown = Opened(browser, (tmp_path / "small.html").as_uri(), 1280, "light").page
+    labels = shown.locator("figure svg text[text-anchor=end]")
+    assert labels.all_text_contents() == ["0", "2e-7", "4e-7", "6e-7"]
+    assert all(label.evaluate("(node) => node.getBBox().x >= 0") for label in labels.all())

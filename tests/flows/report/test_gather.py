@@ -15,7 +15,7 @@ from agent_r1.errors import RunError
 from agent_r1.questions.records import Json
 from flows import reports
 from flows.cli import main
-from flows.home import EVALUATES, stored_context
+from flows.home import EVALUATES, TRAJECTORIES_OF, stored_context
 from flows.report.gather import gather
 from storage import runs
 
@@ -59,6 +59,18 @@ def test_other_seeds_of_the_variant_are_drawn_and_no_other_runs(
     assert [len(line.seeds) for line in found.charts[0].lines] == [1, 1]
     assert found.charts[0].lines[0].seeds[0] == {0: 0.0, 1: 0.25, 2: 0.5}
     assert found.remarks == ["Thin lines and bands are other seeds of the same variant: b."]
+
+
+def test_what_another_run_sampled_counts_as_priced_and_not_as_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "decoder", lambda *_: decode)
+    home = make(tmp_path)
+    with stored_context(home, "a").store.write() as con:
+        runs.add_note(con, "a", TRAJECTORIES_OF, None, "a", AT)
+    names = [figure.name for figure in gather(home, "a").figures]
+    assert "trajectories priced anew" in names
+    assert "trajectories trained on" not in names
 
 
 def test_a_run_without_anything_and_one_that_only_evaluates_have_a_page(
