@@ -16,10 +16,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from agent_r1.errors import RunError, StoreError
+from agent_r1.errors import ConfigError, RunError, StoreError
 from agent_r1.questions.records import Json
 from agent_r1.tools.search_index import index_name
 from flows.home import EVALUATES, TRAJECTORIES_OF, all_rows, check_run_name, find_home, noted, stored_context
+from flows.locks import NAME as LOCK
 from flows.locks import holder, run_lock, waiting_lock
 from flows.reports import View
 from flows.start import START_FROM
@@ -59,10 +60,14 @@ def gc(home: Path, delete: Sequence[str], dry: bool) -> View:
     swept, store = Swept(dry), home / STORE
     size = store.stat().st_size if store.exists() else 0
     named = list(dict.fromkeys(delete))
+    if not store.exists() and not named:
+        raise ConfigError(f"home {home}: has no {STORE}, which says what its runs keep: put it back, or name the home")
     for run in named:
         _check_deletable(home, run, named)
     for run in named:
         _delete_run(home, run, named, swept)
+    if not store.exists():
+        return _view(home, swept)
     for row in all_rows(home):
         if row.run not in named:
             _sweep_run(home, row.run, swept)
@@ -158,7 +163,10 @@ def _sweep_run(home: Path, run: str, swept: Swept) -> None:
 
 
 def _sweep_folders(home: Path, named: Sequence[str], swept: Swept) -> None:
-    """Folders of runs that have no row: a kill came between, or a run ended before it began. Never a checkpoint."""
+    """Folders of runs that have no row: a kill came between, or a run ended before it began.
+
+    Never a checkpoint, whose rows may be in a store that was moved away, and nothing that is not ours.
+    """
     known = {row.run for row in all_rows(home)}
     folders = sorted((home / "runs").iterdir()) if (home / "runs").is_dir() else []
     for folder in folders:
@@ -167,8 +175,10 @@ def _sweep_folders(home: Path, named: Sequence[str], swept: Swept) -> None:
         if (process := holder(folder)) is not None:
             swept.lines.append(f"run {folder.name} is in use by process {process}: left alone")
             continue
-        if checkpoints.finished(folder / "checkpoints"):  # of a store that was moved away, perhaps
-            swept.lines.append(f"{folder} has checkpoints and no rows: agent-r1 gc --delete {folder.name} removes it")
+        ours = any((folder / name).is_file() for name in ("config.yaml", LOCK))
+        if not ours or checkpoints.finished(folder / "checkpoints"):
+            what = "has checkpoints and no rows" if ours else "is no run's"
+            swept.lines.append(f"{folder} {what}: left alone; agent-r1 gc --delete {folder.name} removes it")
             continue
         with _held(folder, swept.dry):
             if folder.name not in {row.run for row in all_rows(home)}:  # now that it is held

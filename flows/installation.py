@@ -147,6 +147,11 @@ def _health(found: Findings, home: Path, deep: bool) -> None:
     facts, warnings = found.facts["home"], found.warnings
     health.file_system(home, facts, warnings)
     rows, published = [], {}
+    begun = [path.parent.name for path in sorted(home.glob("runs/*/config.yaml"))]
+    if begun and not os.path.exists(home / STORE):
+        found.warnings.append(
+            f"home {home}: has runs ({', '.join(begun)}) and no {STORE}: put it back, or a copy of it"
+        )
     if os.path.exists(home / STORE):
         rows, published = health.store(home, facts, warnings, PATIENCE, deep)
     health.locks(home, facts, warnings)

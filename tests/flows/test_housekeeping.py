@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fakes import Fakes, config
 
-from agent_r1.errors import RunError
+from agent_r1.errors import ConfigError, RunError
 from flows import housekeeping
 from flows.cli import main
 from flows.home import TRAJECTORIES_OF, all_rows
@@ -186,12 +186,18 @@ def test_an_index_goes_that_no_run_uses_and_none_while_a_run_is_trained(
 def test_checkpoints_without_rows_are_never_swept(home: Path) -> None:
     (home / "store.duckdb").rename(home / "elsewhere.duckdb")
     before = files(home)
+    with pytest.raises(ConfigError, match="has no store"):
+        gc(home, [], dry=False)
+    train(home, "three")  # which makes a new store
+    (home / "runs" / "data").mkdir()
+    (home / "runs" / "data" / "mine.csv").write_text("x")
     view = gc(home, [], dry=False)
-    assert files(home) >= {name for name in before if "checkpoints" in name}
+    assert files(home) >= {name for name in before if "checkpoints" in name} | {"runs/data/mine.csv"}
     assert isinstance(view.json, dict)
     notes = view.json["notes"]
     assert isinstance(notes, list)
     assert len([note for note in notes if "has checkpoints and no rows" in str(note)]) == 2
+    assert len([note for note in notes if "is no run's" in str(note)]) == 1
 
 
 def test_a_run_without_a_folder_is_named_and_can_be_deleted(home: Path) -> None:
