@@ -21,11 +21,14 @@ from typing import Any
 from benchmarks.pairs import ROOT, child_environment
 
 MARK = "iteration clock "
-TRACES, TEXT = 2, "a sentence of about the length of a turn " * 3
 PLACES: tuple[str, ...] = ("compute", "prefect", "duckdb", "mlflow", "checkpoints", "glue")
 """compute: sampling, pricing, updating, loading a policy and its tools. checkpoints: writing and checking files. glue:
 what else a stage does, such as hashing its inputs. prefect: whatever lies outside a stage."""
 
+TRACKER = (
+    "__init__", "ensure_run", "shown", "set_shown", "set_status", "register",
+    "log_metrics", "log_dataset", "log_table", "log_text", "log_file", "log_traces",
+)  # fmt: skip
 WRAPPED: dict[str, tuple[str, ...]] = {
     "compute": (
         "tasks.rollout.sample",
@@ -41,10 +44,7 @@ WRAPPED: dict[str, tuple[str, ...]] = {
     "checkpoints": tuple(
         f"storage.checkpoints.{name}" for name in ("publish", "verify", "read_manifest", "load_trainer", "remove")
     ),
-    "mlflow": tuple(
-        f"storage.tracking.Tracker.{name}"
-        for name in ("__init__", "ensure_run", "log_metrics", "log_dataset", "log_table", "set_status")
-    ),
+    "mlflow": tuple(f"storage.tracking.Tracker.{name}" for name in TRACKER),
     "glue": tuple(
         f"tasks.{name}.run_stage"
         for name in ("prepare", "warm_start", "rollout", "annotate", "update", "evaluate", "publish")
@@ -118,8 +118,6 @@ def _install(clock: Clock) -> None:
         for name in names:
             owner, attribute = _owner(name)
             setattr(owner, attribute, _timed(clock, place, getattr(owner, attribute)))
-    tracker = import_module("storage.tracking").Tracker
-    tracker.log_table = _timed(clock, "mlflow", _with_traces(tracker.log_table))
     store = import_module("storage.database").Store
     for name in ("read", "write"):
         setattr(store, name, _timed_context(clock, "duckdb", getattr(store, name)))
@@ -131,27 +129,6 @@ def _install(clock: Clock) -> None:
         print(MARK + json.dumps(clock.lap()), flush=True)
 
     progress.iteration = iteration
-
-
-def _with_traces(log_table: Callable[..., object]) -> Callable[..., object]:
-    """The table of examples, and behind it two traces of a trajectory of three turns, which runs do not publish yet."""
-
-    @wraps(log_table)
-    def logged(tracker: Any, *args: object) -> object:
-        import mlflow
-
-        mlflow.set_tracking_uri(tracker.client.tracking_uri)
-        for _ in range(TRACES):
-            root = tracker.client.start_trace("trajectory", inputs={"question": TEXT}, experiment_id=tracker.experiment)
-            for kind in ("CHAT_MODEL", "TOOL") * 2 + ("CHAT_MODEL",):
-                span = tracker.client.start_span(
-                    kind.lower(), root.trace_id, root.span_id, span_type=kind, inputs={"text": TEXT}
-                )
-                tracker.client.end_span(root.trace_id, span.span_id, outputs={"text": TEXT})
-            tracker.client.end_trace(root.trace_id, outputs={"answer": TEXT})
-        return log_table(tracker, *args)
-
-    return logged
 
 
 def _owner(name: str) -> tuple[Any, str]:
