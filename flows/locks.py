@@ -31,9 +31,7 @@ def run_lock(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if not left:
-                    raise RunInUse(
-                        f"run {folder.name!r} is in use by process {_pid(descriptor)}: wait for it, or stop it"
-                    ) from error
+                    raise RunInUse(f"run {folder.name!r} is in use by process {_pid(descriptor)}") from error
                 time.sleep(0.05)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
