@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agent_r1.trajectory import Trajectory, Turn
 
 HELP = "a question, /example for one of this world, /again for the last one, /quit or Ctrl-D to end"
+COMMANDS = ("/example", "/again")
 SHORT = 1000  # characters of a prompt that is shown
 Ask = Callable[[Question, int], "Trajectory"]
 
@@ -104,6 +105,9 @@ def chat(options: Options, console: Console) -> None:
             console.print(Text(f"{target.name}, in the world of {options.split}: {HELP}"), soft_wrap=True)
         asked: Counter[str] = Counter()
         for text in _asked(options.questions, interactive):
+            if text.startswith("/") and text not in COMMANDS:
+                console.print(Text(f"{visible(text)}: expected {HELP}"), soft_wrap=True)
+                continue
             question = _question(text, split, asked)
             if question is None:
                 console.print(Text("nothing was asked yet"))

@@ -95,3 +95,8 @@ def test_what_is_shown_cannot_steer_the_terminal(home: Path, capsys: Captured) -
 def test_wrong_options_are_one_line(home: Path, options: list[str], complaint: str, capsys: Captured) -> None:
     assert main(["chat", *options, "--question", "Who?", "--home", str(home)]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_a_command_that_is_none_is_no_question(home: Path, capsys: Captured) -> None:
+    assert main(["chat", "small", "--home", str(home), "--question", "/help"]) == 0
+    assert "/help: expected a question, /example" in capsys.readouterr().out
