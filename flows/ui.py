@@ -17,7 +17,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from agent_r1.errors import AgentR1Error
-from flows.locks import waiting_lock
 from flows.server import pages, standing_server
 from flows.session import sigterm_is_ctrl_c
 from storage.addresses import check_kind, without_login
@@ -65,7 +64,10 @@ def mlflow_pages(home: Path, port: int, store: str = "") -> Iterator[str]:
     """MLflow's server over the home's mlflow.db, or over `store`, until left; yields its address. PagesError."""
     check_free(port)
     uri = store or f"sqlite:///{home / 'mlflow.db'}"
-    there = (home / "mlflow.db").exists()
+    if not store and not (home / "mlflow.db").exists():
+        from storage.tracking import Tracker  # takes seconds
+
+        Tracker(home)  # makes it whole or not at all, which MLflow's server does not
     log_path = home / "mlflow-ui.log"
     options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", uri]
     with log_path.open("wb") as log:
@@ -79,9 +81,7 @@ def mlflow_pages(home: Path, port: int, store: str = "") -> Iterator[str]:
             cwd=home,
         )
         try:
-            making = nullcontext() if there else waiting_lock(home)  # a run makes MLflow's tables under it
-            with making:
-                _wait_until_up(child, f"http://127.0.0.1:{port}", log_path)
+            _wait_until_up(child, f"http://127.0.0.1:{port}", log_path)
             yield f"http://127.0.0.1:{port}"
         finally:
             assert child.stdin is not None
