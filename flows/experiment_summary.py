@@ -25,9 +25,8 @@ from agent_r1.comparison import (
 from agent_r1.errors import RunError
 from agent_r1.experiment import Plan
 from agent_r1.questions.records import Json
-from flows.locks import waiting_lock
 from flows.tables import Grid, as_json
-from storage.files import replace_file
+from storage.files import folder_lock, replace_file
 from storage.results import RunResult
 
 SUMMARY = "summary.json"
@@ -228,7 +227,7 @@ def write(summed: Summed, folder: Path, files: Mapping[str, bytes]) -> list[str]
     texts = {SUMMARY: as_json(as_record(summed)) + "\n", "summary.md": "\n".join(markdown)}
     whole = {**{name: text.encode() for name, text in texts.items()}, **files}
     folder.mkdir(parents=True, exist_ok=True)
-    with waiting_lock(folder):  # two processes of one experiment end at the same time
+    with folder_lock(folder):  # two processes of one experiment end at the same time
         check_place(folder, summed.plan.name)
         for name, content in whole.items():
             replace_file(folder / name, lambda path, content=content: _write(path, content))

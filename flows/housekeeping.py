@@ -21,11 +21,12 @@ from agent_r1.questions.records import Json
 from agent_r1.tools.search_index import index_name
 from flows.home import EVALUATES, TRAJECTORIES_OF, all_rows, check_run_name, find_home, noted, stored_context
 from flows.locks import NAME as LOCK
-from flows.locks import holder, run_lock, waiting_lock
+from flows.locks import holder, run_lock
 from flows.reports import View
 from flows.start import START_FROM
 from storage import checkpoints, compaction, metrics, stages
 from storage.database import Store
+from storage.files import folder_lock
 from storage.runs import RunRow
 from tasks.context import STORE, RunContext
 from tasks.retention import unkept
@@ -203,7 +204,7 @@ def _sweep_drafts(home: Path, swept: Swept) -> None:
         made = STORE_DRAFT.fullmatch(path.name)
         if made is not None and not Path(f"/proc/{made[1]}").exists():
             swept.remove("draft", path, home)
-    with waiting_lock(home):  # of a copy that another process makes
+    with folder_lock(home):  # of a copy that another process makes
         for path in sorted(home.glob(f".tmp-{STORE}*")):
             swept.remove("draft", path, home)
     for folder in (home / "runs", *(home / "indexes").glob("*"), *(home / "experiments").glob("*")):

@@ -40,17 +40,6 @@ def run_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-@contextmanager
-def waiting_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder itself, after whoever has it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def holder(folder: Path) -> str | None:
     """The process that works on the run, None where nobody does."""
     with suppress(FileNotFoundError):

@@ -5,11 +5,8 @@ Which runs may go, and that nobody works on them, is left to the caller.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
 import duckdb
@@ -17,7 +14,7 @@ from duckdb import DuckDBPyConnection
 
 from agent_r1.errors import StoreError
 from storage.database import SETTINGS, Store
-from storage.files import fsync_file, fsync_folder
+from storage.files import folder_lock, fsync_file, fsync_folder
 from storage.stages import OF_AN_ITERATION
 
 DRAFT = ".tmp-"
@@ -70,7 +67,7 @@ def compact(store: Store) -> None:
         raise StoreError(f"{path}: to give its space back takes {size / 1e6:.0f} MB of free disk for a while")
     with store.write():  # which leaves nothing in the write-ahead log, of a process that was killed either
         pass
-    with _alone(path), store.read():
+    with folder_lock(path.parent), store.read():
         if path.with_name(f"{path.name}.wal").exists():  # of a process that ended in a commit: it is not in the file
             raise StoreError(f"{path}: was written meanwhile; say it again")
         for left_over in (draft, draft.with_name(f"{draft.name}.wal")):
@@ -89,14 +86,3 @@ def _copy(path: Path, draft: Path) -> None:
         con.execute("COPY FROM DATABASE old TO new")
         con.execute("CHECKPOINT new")
         con.execute("DETACH new")
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time copies."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -24,6 +26,17 @@ def fsync_file(path: Path) -> None:
 
 
 fsync_folder = fsync_file  # on POSIX a folder is opened and synced the same way; it makes names and renames last
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder itself, after whoever has it. The kernel drops it with the process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:

@@ -1,14 +1,10 @@
-"""A home's mlflow.db: made whole or not at all, by one process at a time, and opened anew where it was deleted.
+"""A home's mlflow.db: made whole or not at all, and opened anew where it was deleted.
 
 Its tables and rows are MLflow's, what is shown in them is left to tracking.py.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,7 +15,7 @@ _OPENED: dict[Path, tuple[int | None, int]] = {}
 
 
 def make_database(path: Path) -> None:
-    """MLflow's tables, where there are none, in a draft that is then renamed.
+    """MLflow's tables, where there are none, in a draft that is then renamed. One process at a time may do it.
 
     They take seconds and a hundred steps, and MLflow cannot go on with what a kill leaves of them.
     """
@@ -30,17 +26,6 @@ def make_database(path: Path) -> None:
     draft = path.with_name(f".tmp-{uuid4().hex}-{path.name}")  # a name once opened MLflow takes for made
     MlflowClient(tracking_uri=address(draft), registry_uri=address(draft)).search_experiments(max_results=1)
     draft.replace(path)
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One process at a time: two that make MLflow's tables at once break each other."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def address(path: Path) -> str:

@@ -35,8 +35,9 @@ from agent_r1.errors import TrackingError
 from agent_r1.questions.records import Json
 from storage import registry, traces
 from storage.addresses import check_reachable, without_login
+from storage.files import folder_lock
 from storage.metrics import MetricRow
-from storage.mlflow_file import address, alone, make_database, remember
+from storage.mlflow_file import address, make_database, remember
 from storage.registry import Best
 from storage.traces import Traced
 
@@ -74,7 +75,7 @@ class Tracker:
         self.uri = tracking_uri or address(self.home / "mlflow.db")
         self.home.mkdir(parents=True, exist_ok=True)
         check_reachable(self.uri)
-        with alone(self.home):
+        with folder_lock(self.home):  # two that make MLflow's tables at once break each other
             if self.own:
                 self._ask(lambda: make_database(self.home / "mlflow.db"))
             self.client = self._ask(lambda: MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
