@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -151,9 +152,19 @@ def retained(iterations: Sequence[int], keep: Sequence[str], best: int | None) -
 
 
 def save_trainer(path: Path, state: Mapping[str, object]) -> None:
-    """Save optimizer, random state and counters: tensors and plain values. CheckpointError where the disk fails."""
+    """Save optimizer, random state and counters: tensors and plain values. CheckpointError where the disk fails.
+
+    torch writes other bytes where the path is not ASCII, and a checkpoint's digest must not tell where it lies: the
+    folder is then written through a link.
+    """
     try:
-        torch.save(dict(state), path)
+        if str(path).isascii():
+            torch.save(dict(state), path)
+            return
+        with tempfile.TemporaryDirectory(prefix="agent-r1-") as beside:
+            link = Path(beside) / "folder"
+            link.symlink_to(path.parent.absolute())
+            torch.save(dict(state), link / path.name)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(f"{path}: cannot be written: {_first_line(error)}") from error
 

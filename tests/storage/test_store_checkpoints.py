@@ -235,3 +235,12 @@ def test_a_trainer_file_that_is_no_plain_state_is_refused(
         checkpoints.load_trainer(path)
     assert "\n" not in str(caught.value)
     assert "executed" not in capsys.readouterr().out
+
+
+def test_a_checkpoint_s_bytes_do_not_tell_where_it_lies(tmp_path: Path) -> None:
+    written = []
+    for name in ("home", "größer \u5bb6"):
+        (tmp_path / name).mkdir()
+        checkpoints.save_trainer(tmp_path / name / "trainer.pt", {"steps": 3, "state": torch.arange(4)})
+        written.append((tmp_path / name / "trainer.pt").read_bytes())
+    assert written[0] == written[1]
