@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,12 +25,12 @@ from flows.reports import View
 from flows.start import START_FROM
 from storage import checkpoints, compaction, metrics, stages
 from storage.database import Store
-from storage.files import folder_lock
+from storage.files import delete, folder_lock
 from storage.runs import RunRow
 from tasks.context import STORE, RunContext
 from tasks.retention import unkept
 
-DRAFTS = (".tmp-*", ".old-*")
+DRAFTS = (f"{checkpoints.DRAFT}*", f"{checkpoints.OLD}*")
 STORE_DRAFT = re.compile(rf"\.{re.escape(STORE)}\.(\d+)(\.wal)?")
 
 
@@ -50,9 +49,9 @@ class Swept:
             return
         draft = path if path.name.startswith(".tmp-") else path.with_name(f".tmp-{path.name}")
         if draft != path:
-            _delete(draft)
+            delete(draft)
             path.rename(draft)
-        _delete(draft)
+        delete(draft)
 
 
 def gc(home: Path, delete: Sequence[str], dry: bool) -> View:
@@ -271,13 +270,6 @@ def _size(path: Path) -> int:
         return path.lstat().st_size
     found = [Path(above) / name for above, _, names in os.walk(path) for name in names]
     return sum(each.lstat().st_size for each in found)
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _view(home: Path, swept: Swept) -> View:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from agent_r1.errors import CheckpointError
-from storage.files import fsync_file, fsync_folder, sha256
+from storage.files import delete, fsync_file, fsync_folder, sha256
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -83,14 +82,14 @@ def _publish(folder: Path, write: Callable[[Path], None]) -> Manifest:
         folder.rename(old)
     draft.rename(folder)
     fsync_folder(folder.parent)
-    _delete(old)
+    delete(old)
     return manifest
 
 
 def clear_drafts(folder: Path) -> None:
     """Delete what a kill left between the checkpoints of a folder that nobody else writes to."""
     for left_over in (*folder.glob(f"{DRAFT}*"), *folder.glob(f"{OLD}*")):
-        _delete(left_over)
+        delete(left_over)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -129,9 +128,9 @@ def remove(folder: Path) -> None:
     """Delete a checkpoint; a kill leaves no part of it under its name."""
     if folder.exists():
         draft = folder.with_name(DRAFT + folder.name)
-        _delete(draft)
+        delete(draft)
         folder.rename(draft)
-        _delete(draft)
+        delete(draft)
 
 
 def retained(iterations: Sequence[int], keep: Sequence[str], best: int | None) -> set[int]:
@@ -187,13 +186,6 @@ def _sync_tree(folder: Path) -> list[Path]:
 
 def _record(folder: Path, path: Path) -> FileRecord:
     return FileRecord(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _first_line(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,14 @@ def fsync_file(path: Path) -> None:
 
 
 fsync_folder = fsync_file  # on POSIX a folder is opened and synced the same way; it makes names and renames last
+
+
+def delete(path: Path) -> None:
+    """Remove a file, a folder with all in it, or a link; not an error where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
